@@ -16,6 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
+from horovodjob_cli.cluster.connections import without_redirects
 from horovodjob_dashboard.access_guard import HEALTH, AccessGuard
 from horovodjob_dashboard.viewer import ABSENT_SECONDS, Feeds, SignedOut, Viewer
 
@@ -46,7 +47,7 @@ class ApiServer:
                 return super().call_api(*request, _request_timeout=_request_timeout or REQUEST_SECONDS, **options)
 
         configuration = Configuration()
-        configuration.retries = 1  # a connection that was kept open may have ended
+        configuration.retries = without_redirects(1)  # a connection that was kept open may have ended
         configuration.host, configuration.ssl_ca_cert = self.address, self.ca_file
         configuration.api_key = {"BearerToken": f"Bearer {token}"}
         client = Client(configuration)

@@ -71,7 +71,7 @@ class Process:
     ) -> None:
         self.settings, self.client = settings, client
         self.store, self.pods, workloads = JobStore(), PodCache(), WorkloadCache()
-        self.preflight = Preflight() if settings.preflight else None
+        self.preflight = Preflight(settings.preflight_hosts) if settings.preflight_hosts else None
         reader, writer = Reader(client), Writer(client, settings.identity)
         queueing = Queueing(workloads, QueueApi(client))
         self.reconciler = Reconciler(self.pods, writer, reader, now, queueing, settings.progress_url, self.preflight)

@@ -1,17 +1,20 @@
 """Settings of the operator, read from environment variables. The defaults suit most clusters."""
 
+import json
 import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from horovodjob.api.constants import OPERATOR_APP_NAME
+from horovodjob.api.storage_account import files_host
 from horovodjob_operator.domain.job_defaults import JobDefaults, parse_job_defaults
 
 NAMESPACE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _KEY = r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _VALUE = r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
 _REQUIREMENT = rf" *(!?{_KEY}|{_KEY} *(=|==|!=) *{_VALUE}|{_KEY} +(in|notin) +\( *{_VALUE}( *, *{_VALUE})* *\)) *"
+_ACCOUNT = r"[a-z0-9]{3,24}(\.[a-z0-9][-a-z0-9.]*)?"
 SELECTOR = f"{_REQUIREMENT}(,{_REQUIREMENT})*"
 
 
@@ -45,8 +48,9 @@ class Settings:
     """Label selector of the watched namespaces, as of `kubectl -l`; empty: their names, or all."""
     job_defaults: str = ""
     """Default values for jobs as JSON, see JobDefaults."""
-    preflight: int = 0
-    """1: before pods are created, check by workload identity that shares and script exist on Azure Files."""
+    preflight: str = ""
+    """The storage accounts of each namespace on which shares and scripts of jobs are checked before pods are created,
+    as JSON: {"team-a": ["account"]}; an account in another cloud by its host. Empty: no checks."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "Settings":
@@ -78,7 +82,19 @@ class Settings:
             _ = settings.defaults
         except ValueError as error:
             raise ValueError(f"HOROVODJOB_OPERATOR_JOB_DEFAULTS: {error}") from None
+        try:
+            _ = settings.preflight_hosts
+        except ValueError as error:
+            raise ValueError(
+                f"HOROVODJOB_OPERATOR_PREFLIGHT: {error}; it must name the storage accounts of each namespace, such as "
+                '{"team-a": ["myaccount"]}'
+            ) from None
         return settings
+
+    @property
+    def preflight_hosts(self) -> dict[str, frozenset[str]]:
+        """The hosts of the storage accounts that are checked, by namespace. Raises ValueError."""
+        return parse_preflight(self.preflight)
 
     @property
     def defaults(self) -> JobDefaults:
@@ -89,3 +105,21 @@ class Settings:
     def watched_namespaces(self) -> tuple[str, ...]:
         """Watched namespaces without duplicates; empty: all."""
         return tuple(dict.fromkeys(name for part in self.namespaces.split(",") if (name := part.strip())))
+
+
+def parse_preflight(text: str) -> dict[str, frozenset[str]]:
+    """The hosts by namespace in a JSON object with lists of accounts or hosts. Raises ValueError."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError as error:
+        raise ValueError(f"not JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")
+    hosts = {}
+    for namespace, accounts in found.items():
+        if not re.fullmatch(NAMESPACE, namespace):
+            raise ValueError(f"{namespace!r} is not the name of a namespace")
+        if not isinstance(accounts, list) or not all(re.fullmatch(_ACCOUNT, str(each)) for each in accounts):
+            raise ValueError(f"{json.dumps(accounts)} of namespace {namespace} is not a list of storage accounts")
+        hosts[namespace] = frozenset(each if "." in each else files_host(each) for each in accounts)
+    return hosts

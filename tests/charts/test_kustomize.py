@@ -54,7 +54,7 @@ VARIANTS = (
             "replicas": 1,
             "serviceAccount": {"annotations": {"azure.workload.identity/client-id": IDENTITY}},
             "podLabels": {"azure.workload.identity/use": "true"},
-            "operator": {"preflight": True},
+            "operator": {"preflight": {"training": ["myaccount"]}},
         },
     ),
     Variant(("network-policy",), {"replicas": 1, "networkPolicy": {"enabled": True}}),

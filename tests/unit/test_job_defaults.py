@@ -69,6 +69,10 @@ def test_without_defaults_a_job_is_unchanged() -> None:
     [
         ("JOB_DEFAULTS", '{"toleration": []}', "toleration: Extra inputs are not permitted"),
         ("JOB_DEFAULTS", "[]", "the object: Input should be an object"),
+        ("PREFLIGHT", "1", "not a JSON object; it must name the storage accounts of each namespace, such as"),
+        ("PREFLIGHT", '{"team-a": "myaccount"}', '"myaccount" of namespace team-a is not a list of storage accounts'),
+        ("PREFLIGHT", '{"team-a": ["https://x"]}', "of namespace team-a is not a list of storage accounts"),
+        ("PREFLIGHT", '{"Team": []}', "'Team' is not the name of a namespace"),
         ("NAMESPACES", "a,B", "names 'B', which is not the name of a namespace"),
     ],
 )
@@ -77,6 +81,15 @@ def test_an_invalid_setting_is_reported_by_name(variable: str, value: str, sente
         Settings.from_environment({f"HOROVODJOB_OPERATOR_{variable}": value})
     assert str(error.value).startswith(f"HOROVODJOB_OPERATOR_{variable}")
     assert sentence in str(error.value)
+
+
+def test_accounts_for_the_preflight_check_are_hosts_by_namespace() -> None:
+    text = '{"team-a": ["acca", "accb.file.core.chinacloudapi.cn"], "team-b": []}'
+    assert Settings.from_environment({"HOROVODJOB_OPERATOR_PREFLIGHT": text}).preflight_hosts == {
+        "team-a": {"acca.file.core.windows.net", "accb.file.core.chinacloudapi.cn"},
+        "team-b": frozenset(),
+    }
+    assert Settings.from_environment({}).preflight_hosts == {}
 
 
 def test_namespaces_are_separated_by_commas() -> None:

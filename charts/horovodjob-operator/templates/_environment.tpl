@@ -14,9 +14,9 @@
 - name: HOROVODJOB_OPERATOR_PROGRESS_URL
   value: http://{{ $name }}-progress.{{ $.Release.Namespace }}.svc:8081/progress
 {{- end }}
-{{- if .preflight }}
+{{- with .preflight }}
 - name: HOROVODJOB_OPERATOR_PREFLIGHT
-  value: "1"
+  value: {{ toJson . | quote }}
 {{- end }}
 {{- end }}
 - name: HOROVODJOB_OPERATOR_IDENTITY

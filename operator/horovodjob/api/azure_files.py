@@ -80,7 +80,7 @@ class AzureFileShare(Model):
     server: Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[-.0-9A-Za-z]+$")] | None = Field(
         None,
         description="Address of the account if it is not <account>.file.core.windows.net, such as in another cloud or "
-        "with a private endpoint.",
+        "with a private endpoint. Clients with credentials of a user read only from hosts of Azure.",
     )
 
     @property

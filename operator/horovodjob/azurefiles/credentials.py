@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from horovodjob.api.storage_account import PUBLIC_CLOUD, SECRET_ACCOUNT, SECRET_KEY, files_host
+from horovodjob.api.storage_account import PUBLIC_CLOUD, SECRET_ACCOUNT, SECRET_KEY
+from horovodjob.azurefiles import hosts
 from horovodjob.azurefiles.errors import CredentialsMissing, FilesError
 from horovodjob.azurefiles.location import account_of_endpoint
 
@@ -61,6 +62,8 @@ class Options:
     # Where Azure Resource Manager has the account, for its key; otherwise the account is found by its name.
     subscription: str | None = None
     group: str | None = None
+    hosts: tuple[str, ...] = ()
+    """Hosts that may have the credentials although only a job names them."""
     uses_environment: bool = True
     """False in a server: what its environment and its sign-in may read is not what the user may."""
 
@@ -70,14 +73,15 @@ def choose_account(
     options: Options,
     environment: Mapping[str, str],
     *,
-    default_endpoint: str = "",
+    server: str = "",
     secret_name: str = "",
     read_secret: Callable[[], Mapping[str, str]] = dict,
 ) -> Account:
     """The account `name`, or the one that options or environment name, and the first credential that exists for it.
 
     In this order: options, environment, the values of a Secret, Microsoft Entra ID. A credential of the environment or
-    of the Secret that belongs to another account is ignored, and the Secret is read only if it is needed.
+    of the Secret that belongs to another account is ignored, and the Secret is read only if it is needed. `name` and
+    `server` are what a job says: they decide neither for which account a credential is nor which host gets it.
     Raises FilesError; CredentialsMissing if there is no credential but those of a server, which are not the user's.
     """
     environment = environment if options.uses_environment else {}
@@ -90,45 +94,61 @@ def choose_account(
         raise CredentialsMissing(
             "no storage account: set --account-name, AZURE_STORAGE_ACCOUNT or AZURE_STORAGE_CONNECTION_STRING"
         )
-    endpoint = _endpoint(account, [given, surrounding], environment, default_endpoint)
+    endpoint = _endpoint(account, [given, surrounding], options, environment, server)
 
     for other in (options.account, given.name if given else None):
         if other and other != account:
             raise FilesError(f"the files are in storage account {account}, and the given credentials are for {other}")
     if given:
         return Account(account, given.endpoint, given.source, given.key, given.sas)
+    owners = {options.account, *named, surrounding.name if surrounding else None}
+    if (options.key or options.sas) and account not in owners:
+        kind = "key" if options.key else "SAS"
+        raise FilesError(
+            f"the files are in storage account {account}, and the given {kind} names no account; name the account that "
+            "it is for with --account-name"
+        )
     if options.key:
         return Account(account, endpoint, "the given key", key=options.key)
     if options.sas:
         return Account(account, endpoint, "the given SAS", sas=options.sas)
+    is_named = name is None or options.account == account  # by the user, and not only by a job
     for account_variable, key_variable, sas_variable in VARIABLES:
-        if environment.get(account_variable) in (None, "", account):
-            if key := environment.get(key_variable):
-                return Account(account, endpoint, f"the key in {key_variable}", key=key)
-            if sas_variable and (sas := environment.get(sas_variable)):
-                return Account(account, endpoint, f"the SAS in {sas_variable}", sas=sas)
+        owner = environment.get(account_variable)
+        key, sas = environment.get(key_variable), environment.get(sas_variable) if sas_variable else None
+        if (owner and owner != account) or not (key or sas):
+            continue
+        variable = key_variable if key else sas_variable
+        if not owner and not is_named:
+            raise FilesError(
+                f"the files are in storage account {account}, and {variable} is for an account that {account_variable} "
+                "has to name"
+            )
+        return Account(account, endpoint, f"the {'key' if key else 'SAS'} in {variable}", key or None, sas)
     if surrounding and surrounding.name == account:
         return Account(account, endpoint, surrounding.source, surrounding.key, surrounding.sas)
     secret = read_secret()
-    if secret.get(SECRET_KEY) and secret.get(SECRET_ACCOUNT, account).strip() == account:
+    if secret.get(SECRET_KEY) and secret.get(SECRET_ACCOUNT, "").strip() == account:
         return Account(account, endpoint, f"the key in Secret {secret_name}", key=secret[SECRET_KEY].strip())
     if not options.uses_environment:
         raise CredentialsMissing(
-            f"the files are in storage account {account}, with a key in Secret {secret_name} that you may not read or "
-            "that does not exist; `hvj job file` reads them with your sign-in to Azure"
+            f"the files are in storage account {account}, and Secret {secret_name} has no key for it, does not "
+            "exist or is not for you to read; `hvj job file` reads them with your sign-in to Azure"
         )
     return Account(account, endpoint, "your sign-in with Microsoft Entra ID")
 
 
-def _endpoint(account: str, connections: list[Account | None], environment: Mapping[str, str], default: str) -> str:
-    """The endpoint of the account's connection string, or of the environment, or the default."""
+def _endpoint(
+    account: str, connections: list[Account | None], options: Options, environment: Mapping[str, str], server: str
+) -> str:
+    """The endpoint of the account's connection string, or of the environment, or the one for the server of a job."""
     for connection in connections:
         if connection and connection.name == account:
             return connection.endpoint
     endpoint = environment.get(SERVICE_ENDPOINT, "").rstrip("/")
     if endpoint and account_of_endpoint(endpoint) == account:
         return endpoint
-    return default or f"https://{files_host(account)}"
+    return hosts.endpoint(account, server, hosts.allowed_hosts(options.hosts, environment))
 
 
 def _connection(text: str | None, source: str) -> Account | None:

@@ -43,8 +43,11 @@ def _translate(error: AzureError, account: Account, share: str, path: str) -> Fi
     host = f"storage account {account.name}"
     if isinstance(error, ResourceModifiedError):
         return FileChanged(f"{path} on share {share} changed while it was read")
-    if isinstance(error, HttpResponseError) and (error.status_code or 0) >= 400:
+    status = (error.status_code or 0) if isinstance(error, HttpResponseError) else 0
+    if isinstance(error, HttpResponseError) and status >= 400:
         return _refusal(error, account, share, path)
+    if status >= 300:
+        return FilesError(f"{host}: {account.endpoint} sends the request to another address, which is not followed")
     if isinstance(error, ClientAuthenticationError):
         if account.key is not None:
             return AccessDenied(f"{host}: {account.source} is not an account key, which is 64 bytes in base64")

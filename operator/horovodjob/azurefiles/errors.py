@@ -3,6 +3,7 @@
 FilesError
 ├── InvalidLocation      a name or URL that is not valid
 ├── CredentialsMissing   no credentials
+├── HostNotAllowed       a host that gets no credentials of the user
 ├── AccessDenied         key or SAS refused, no role, network rules
 ├── NotFound             ShareNotFound, DirectoryNotFound, FileNotFound
 ├── AlreadyExists
@@ -21,6 +22,10 @@ class InvalidLocation(FilesError):
 
 class CredentialsMissing(FilesError):
     """No credentials exist."""
+
+
+class HostNotAllowed(FilesError):
+    """A job names a host that is neither one of Azure for the account nor allowed by the user."""
 
 
 class AccessDenied(FilesError):

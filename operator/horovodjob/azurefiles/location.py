@@ -30,9 +30,9 @@ def parse_share_url(url: str) -> ShareUrl:
     parts = urlsplit(url.strip())
     segments = [unquote(segment) for segment in parts.path.split("/") if segment]
     host = parts.hostname or ""
-    account, _, suffix = host.partition(".file.")
+    account = host.partition(".")[0]
     endpoint = f"{parts.scheme}://{parts.netloc}"
-    if not suffix:
+    if ".file." not in host:
         if not _is_emulator(host) or not segments:
             raise InvalidLocation(f"{url!r} is not the URL of a share, which looks like {EXAMPLE}")
         account = segments.pop(0)
@@ -46,8 +46,8 @@ def parse_share_url(url: str) -> ShareUrl:
 def account_of_endpoint(endpoint: str) -> str:
     """Name of the account that an endpoint belongs to."""
     parts = urlsplit(endpoint)
-    account, _, suffix = (parts.hostname or "").partition(".file.")
-    return account if suffix else parts.path.strip("/")
+    host = parts.hostname or ""
+    return host.partition(".")[0] if ".file." in host else parts.path.strip("/")
 
 
 def check_share_name(name: str) -> None:

@@ -90,6 +90,7 @@ class Share:
             api_version=API_VERSION,
             max_single_get_size=64 << 20,  # a read is one request, so its bytes are those of one version
             retry_policy=Retries(**RETRIES),
+            permit_redirects=False,  # another host would get the SAS
         )
 
     def create(self, quota_gib: int | None = None) -> bool:
@@ -157,7 +158,7 @@ class Share:
                 try:
                     return self._range(path, start, length)
                 except HttpResponseError as error:
-                    if not repeats or (error.status_code or 400) >= 400:
+                    if not repeats or (error.status_code or 400) >= 300:
                         raise
         raise AssertionError  # for the type checker: the last read returns or raises
 

@@ -176,7 +176,9 @@ def client(subscription: str, **settings: Any) -> Any:
     """The client for one subscription."""
     from azure.mgmt.containerservice import ContainerServiceClient
 
-    return ContainerServiceClient(credential(), subscription, base_url=endpoint(), retry_total=4, **settings)
+    return ContainerServiceClient(
+        credential(), subscription, base_url=endpoint(), retry_total=4, permit_redirects=False, **settings
+    )
 
 
 def endpoint() -> str | None:

@@ -1,6 +1,7 @@
 """Threads that read from the API server, and the end of their requests when nobody wants the answers any more."""
 
 import contextlib
+import functools
 import socket
 import threading
 from collections.abc import Callable
@@ -11,6 +12,30 @@ from weakref import WeakSet
 THREADS = "reader of the API server"
 # The API client of a thread, or of a request to a server, that has one of its own.
 own_client: ContextVar[Any] = ContextVar("own_client", default=None)
+
+
+def without_redirects(retries: int) -> Any:
+    """The `retries` of a client whose token stays with the API server: the answer of a redirect is an error."""
+    from urllib3 import Retry
+
+    return Retry(retries, redirect=False)
+
+
+@functools.cache
+def streams() -> Any:
+    """The module of the client with `stream` and `portforward`; neither follows a redirect with the token."""
+    from kubernetes import stream
+    from kubernetes.stream import ws_client
+    from websocket import WebSocket
+
+    class Direct(WebSocket):
+        """A redirect is an error, for which the client of Kubernetes has no option."""
+
+        def connect(self, url: str, **options: Any) -> None:
+            super().connect(url, **options, redirect_limit=0)  # type: ignore[no-untyped-call]
+
+    ws_client.WebSocket = Direct
+    return stream
 
 
 class Closed(Exception):

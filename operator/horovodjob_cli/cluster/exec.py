@@ -14,6 +14,7 @@ from typing import Any
 
 from horovodjob.api.constants import LABEL_ROLE
 from horovodjob_cli.cluster import kube
+from horovodjob_cli.cluster.connections import streams
 from horovodjob_cli.errors import CliError
 
 Object = dict[str, Any]
@@ -117,13 +118,12 @@ def _update(session: Any, timeout: float | None = None) -> None:
 
 def _session(pod: Object, command: Sequence[str], *, stdin: bool, tty: bool) -> Any:
     from kubernetes.client import ApiClient, ApiException, CoreV1Api
-    from kubernetes.stream import stream
 
     metadata = pod["metadata"]
     # `stream` temporarily changes the client, and another thread may use the shared one for a watch.
     core = CoreV1Api(ApiClient(kube.client().configuration))
     try:
-        session = stream(
+        session = streams().stream(
             core.connect_get_namespaced_pod_exec,
             metadata["name"],
             metadata["namespace"],

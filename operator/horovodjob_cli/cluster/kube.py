@@ -21,8 +21,7 @@ from horovodjob.api.constants import (
 )
 from horovodjob.batchai import names
 from horovodjob.batchai.names import ANNOTATION_NAME, DNS_LABEL_LENGTH, JOB_NAME_LENGTH
-from horovodjob_cli.cluster import kubeconfig
-from horovodjob_cli.cluster.connections import own_client
+from horovodjob_cli.cluster import connections, kubeconfig
 from horovodjob_cli.errors import CliError, NotFound, UsageError
 
 Object = dict[str, Any]
@@ -57,16 +56,16 @@ def refine(config_file: str | None, context: str | None) -> None:
 @contextlib.contextmanager
 def using(api_client: Any) -> Iterator[None]:
     """Within the block, requests are those of this client: a server's, which answers many users."""
-    token = own_client.set(api_client)
+    token = connections.own_client.set(api_client)
     try:
         yield
     finally:
-        own_client.reset(token)
+        connections.own_client.reset(token)
 
 
 def client() -> Any:
     """The API client for `CoreV1Api(client())` and the like."""
-    return own_client.get() or _client(_chosen.get())
+    return connections.own_client.get() or _client(_chosen.get())
 
 
 @functools.lru_cache(8)
@@ -80,6 +79,7 @@ def _client(access: Access) -> Any:
     else:
         with kubeconfig.readable(access.config_file) as path:
             config.load_kube_config(path, access.context, configuration, persist_config=False)
+    configuration.retries = connections.without_redirects(3)
     api_client = ApiClient(configuration)
     api_client.user_agent = "hvj"
     return api_client

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from horovodjob_cli.cluster import kube
+from horovodjob_cli.cluster.connections import streams
 from horovodjob_cli.cluster.watch import changes
 from horovodjob_cli.errors import CliError, UsageError, one_line, to_cli_error
 
@@ -89,14 +90,13 @@ def _accept(listener: socket.socket, pod: Object, remote: int) -> None:
 def _serve(connection: socket.socket, pod: Object, remote: int) -> None:
     """Forward one connection until either end closes it; an error is a line on standard error."""
     from kubernetes.client import ApiClient, CoreV1Api
-    from kubernetes.stream import portforward
 
     metadata = pod["metadata"]
     # `portforward` temporarily changes the client, which other threads use.
     core = CoreV1Api(ApiClient(kube.client().configuration))
     with connection:
         try:
-            tunnel = portforward(
+            tunnel = streams().portforward(
                 core.connect_get_namespaced_pod_portforward, metadata["name"], metadata["namespace"], ports=str(remote)
             )
         except Exception as error:

@@ -15,7 +15,8 @@ from horovodjob.azurefiles.credentials import (
     Options,
     choose_account,
 )
-from horovodjob.azurefiles.errors import FilesError, ShareNotFound, Unavailable
+from horovodjob.azurefiles.errors import FilesError, HostNotAllowed, ShareNotFound, Unavailable
+from horovodjob.azurefiles.hosts import ALLOWED_HOSTS
 from horovodjob_cli.cluster import aks
 from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Object, Outcome, join_names
 from horovodjob_cli.diagnosis.gpus import worker_nodes
@@ -150,7 +151,7 @@ def check_key(values: dict[str, str], share: AzureFileShare, name: str, renew: s
     except ShareNotFound as error:
         command = f"hvj storage share create --name {share.share} --account-name {share.account}"
         return CheckResult("storage", Outcome.BLOCKS, str(error), command)
-    except Unavailable as error:
+    except (Unavailable, HostNotAllowed) as error:
         return CheckResult("storage", Outcome.NOT_CHECKED, f"the key in Secret {name}: {error}")
     except FilesError as error:
         return CheckResult("storage", Outcome.BLOCKS, str(error), renew)
@@ -159,8 +160,8 @@ def check_key(values: dict[str, str], share: AzureFileShare, name: str, renew: s
 
 def account_of(share: AzureFileShare, values: dict[str, str], name: str) -> Account:
     """The account with the key of the Secret, at the endpoint that the environment sets, if any."""
-    environment = {key: value for key, value in os.environ.items() if key in (SERVICE_ENDPOINT, CONNECTION_STRING)}
-    account = choose_account(share.account, Options(key=values[SECRET_KEY].strip()), environment)
-    if share.server and not environment:
-        account = replace(account, endpoint=f"https://{share.server}")
+    variables = (SERVICE_ENDPOINT, CONNECTION_STRING, ALLOWED_HOSTS)
+    environment = {key: value for key, value in os.environ.items() if key in variables}
+    options = Options(account=share.account, key=values[SECRET_KEY].strip())
+    account = choose_account(share.account, options, environment, server=share.server or "")
     return replace(account, source=f"the key in Secret {name}")

@@ -146,12 +146,11 @@ def _absolute(job: Object, path: str) -> str:
 
 
 def _azure_share(job: Object, share: AzureFileShare, options: Options) -> FileStore:
-    _, _, suffix = (share.server or "").partition(".file.")
     return open_share(
         share.share,
         options,
         account=share.account,
-        default_endpoint=f"https://{share.account}.file.{suffix}" if suffix else "",
+        server=share.server or "",
         secret_name=share.key_secret,
         read_secret=lambda: secret_values(job["metadata"]["namespace"], share.key_secret),
     )

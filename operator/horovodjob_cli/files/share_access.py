@@ -19,7 +19,7 @@ def open_share(
     options: Options,
     *,
     account: str | None = None,
-    default_endpoint: str = "",
+    server: str = "",
     secret_name: str = "",
     read_secret: Callable[[], Mapping[str, str]] = dict,
 ) -> "Share":
@@ -31,7 +31,7 @@ def open_share(
         account,
         options,
         os.environ,
-        default_endpoint=default_endpoint,
+        server=server,
         secret_name=secret_name,
         read_secret=read_secret,
     )

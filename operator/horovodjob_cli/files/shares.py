@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from horovodjob.azurefiles import hosts
 from horovodjob.azurefiles.credentials import Options
 from horovodjob.azurefiles.files import Entry
 
@@ -45,6 +46,15 @@ Subscription = Annotated[
 ResourceGroup = Annotated[
     str | None, typer.Option("--resource-group", "-g", metavar="NAME", help="Azure resource group of the account.")
 ]
+StorageHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        hosts.OPTION,
+        metavar="HOST",
+        help="Host that may have your credentials although a job names it and Azure does not give it to the account; "
+        f"repeatable. Or {hosts.ALLOWED_HOSTS}.",
+    ),
+]
 ShareName = Annotated[str, typer.Option("--share-name", "-s", help="Name of the share.", show_default=False)]
 
 
@@ -55,9 +65,11 @@ def account_options(
     connection_string: ConnectionString = None,
     subscription: Subscription = None,
     resource_group: ResourceGroup = None,
+    storage_host: StorageHost = None,
 ) -> Options:
     """The options with a storage account and its credentials."""
-    return Options(account_name, account_key, sas_token, connection_string, subscription, resource_group)
+    hosts_ = tuple(storage_host or ())
+    return Options(account_name, account_key, sas_token, connection_string, subscription, resource_group, hosts_)
 
 
 def with_account(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -48,7 +48,7 @@ def send(share: str, options: Options, namespace: str, tree: FileTree, *, quiet:
     name = account_of(options).name
     secret_name = key_secret_name(name)
     store = open_share(
-        share, options, account=name, secret_name=secret_name, read_secret=lambda: secret_values(namespace, secret_name)
+        share, options, secret_name=secret_name, read_secret=lambda: secret_values(namespace, secret_name)
     )
     with progress_bars(quiet=quiet) as display, tempfile.TemporaryDirectory() as directory:
         upload_contents(store, FILES, tree.sources, display.progress, display.plan)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,8 @@ def test_the_event_files_of_a_job_that_has_ended_are_shown_on_this_machine(
 
 
 def test_the_key_option_takes_precedence_over_the_secret(hvj: Hvj, key: str, logs: Path, service: FilesService) -> None:
-    done = hvj("job", "file", "list", "-j", "train", "--storage-account-key", service.accounts[ACCOUNT].keys[1])
+    given = ("--storage-account-name", ACCOUNT, "--storage-account-key", service.accounts[ACCOUNT].keys[1])
+    done = hvj("job", "file", "list", "-j", "train", *given)
     assert done.data == []
     service.accounts[ACCOUNT].rotate()
     rotated = hvj("job", "file", "list", "-j", "train")
@@ -217,6 +219,47 @@ def test_an_error_explains_why_files_cannot_be_listed(
     done = hvj("job", "file", "list", "-j", "train", *arguments)
     assert (done.code, done.stdout, done.stderr.count("\n")) == (code, "", 1)
     assert words in done.stderr
+
+
+@pytest.mark.parametrize("command", [("list",), ("stream", "-f", "stdout.txt"), ("download",)])
+@pytest.mark.parametrize(
+    ("given", "variables"),
+    [
+        (("--sas-token", "sv=1&sig=x", "--account-name", ACCOUNT), {}),
+        ((), {"AZURE_STORAGE_ACCOUNT": ACCOUNT, "AZURE_STORAGE_SAS_TOKEN": "sv=1&sig=x"}),
+        ((), {}),
+    ],
+)
+def test_a_job_does_not_decide_which_host_gets_credentials(
+    hvj: Hvj,
+    cluster: ClusterState,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    given: tuple[str, ...],
+    variables: dict[str, str],
+) -> None:
+    host, asked, lookup = f"{ACCOUNT}.file.attacker.test", [], socket.getaddrinfo
+
+    def recorded(name: Any, *arguments: Any, **options: Any) -> Any:
+        asked.append(name)
+        if name == host:
+            raise socket.gaierror(socket.EAI_NONAME, "it does not exist")
+        return lookup(name, *arguments, **options)
+
+    for name in ("AZURE_STORAGE_KEY", "AZURE_BATCHAI_STORAGE_KEY", "AZURE_STORAGE_SERVICE_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(socket, "getaddrinfo", recorded)
+    cluster.create(**LOGS | {"azureFiles": [SHARE | {"server": host}]})
+    cluster.run(outputPathSegment=SEGMENT)
+    done = hvj("job", "file", command[0], "-j", "train", *command[1:], *given)
+    assert (done.code, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert f"allow it with --storage-host {host} or HVJ_STORAGE_HOSTS={host}" in done.stderr
+    assert host not in asked
+    if given:
+        hvj("job", "file", "list", "-j", "train", *given, "--storage-host", host)
+        assert host in asked
 
 
 class Volume:

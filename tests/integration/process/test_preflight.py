@@ -1,5 +1,6 @@
 """The operator with HOROVODJOB_OPERATOR_PREFLIGHT, with workload identity and a fake of Azure Files."""
 
+import json
 import os
 import subprocess
 import sys
@@ -61,10 +62,13 @@ def account(entra: Entra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @pytest.fixture
-def preflight_operator(operator_process: Operator, operator_access: Path, account: Account) -> Iterator[Operator]:
+def preflight_operator(
+    operator_process: Operator, operator_access: Path, account: Account, namespace: str
+) -> Iterator[Operator]:
     """An operator that checks shares before it creates pods."""
     operator_process.kill()
-    operator = Operator(operator_access, operator_access.with_name("preflight"), preflight="1")
+    accounts = json.dumps({namespace: [account.name], "team-b": ["accountb"]})
+    operator = Operator(operator_access, operator_access.with_name("preflight"), preflight=accounts)
     operator.start()
     yield operator
     operator.kill()
@@ -83,7 +87,7 @@ def test_a_share_that_does_not_exist_is_reported_before_pods_are_created(
     assert job.pods() == {}
 
 
-def test_a_missing_script_is_reported_with_what_its_directory_contains_and_starts_when_it_is_there(
+def test_a_missing_script_is_reported_without_other_names_and_starts_when_it_is_there(
     preflight_operator: Operator, account: Account, api: Api, namespace: str
 ) -> None:
     directory = account.directory / "myshare" / "cifar"
@@ -91,9 +95,7 @@ def test_a_missing_script_is_reported_with_what_its_directory_contains_and_start
     (directory / "trian.py").touch()
     job = submit_job(api, namespace)
     message = job.wait_for_condition("Stalled", reason="ScriptNotFound")
-    assert message == (
-        "there is no file cifar/train.py on share myshare of storage account mystorageaccount: cifar contains trian.py"
-    )
+    assert message == "there is no file cifar/train.py on share myshare of storage account mystorageaccount"
     assert job.pods() == {}
     (directory / "train.py").touch()
     job.advance_to("Succeeded")
@@ -106,8 +108,25 @@ def test_a_share_that_the_operator_cannot_read_is_left_to_the_kubelet(
     submit_job(api, namespace).advance_to("Succeeded")
 
 
+@pytest.mark.parametrize(
+    "share",
+    [
+        {"account": "accountb"},  # of another namespace
+        {"server": "mystorageaccount.file.attacker.test"},
+        {"server": "mystorageaccount.file.core.chinacloudapi.cn"},
+    ],
+)
+def test_a_job_decides_neither_which_account_the_operator_reads_nor_where_its_token_goes(
+    preflight_operator: Operator, entra: Entra, api: Api, namespace: str, share: dict[str, str]
+) -> None:
+    issued = len(entra.requests)
+    submit(api, namespace, azureFiles=[SHARE | share], script=SCRIPT, command=None).advance_to("Succeeded")
+    assert len(entra.requests) == issued
+
+
 def test_without_workload_identity_the_operator_reports_what_it_needs(operator_access: Path) -> None:
-    environment = os.environ | {"KUBECONFIG": str(operator_access), "HOROVODJOB_OPERATOR_PREFLIGHT": "1"}
+    accounts = '{"team-a": ["mystorageaccount"]}'
+    environment = os.environ | {"KUBECONFIG": str(operator_access), "HOROVODJOB_OPERATOR_PREFLIGHT": accounts}
     command = [sys.executable, "-m", "horovodjob_operator"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False)
     assert done.returncode == 1

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from horovodjob.azurefiles.credentials import Account, Options, choose_account
-from horovodjob.azurefiles.errors import CredentialsMissing, FilesError
+from horovodjob.azurefiles.errors import CredentialsMissing, FilesError, HostNotAllowed
 
 STRING = "DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=c3RyaW5n;EndpointSuffix=core.windows.net"
 FAKE = "AccountName=acc;AccountKey=c3RyaW5n;FileEndpoint=http://127.0.0.1:10004/acc/"
@@ -14,6 +14,7 @@ BATCHAI = {"AZURE_BATCHAI_STORAGE_ACCOUNT": "acc", "AZURE_BATCHAI_STORAGE_KEY": 
 STORAGE = {"AZURE_STORAGE_ACCOUNT": "acc", "AZURE_STORAGE_KEY": "storage"}
 SECRET = {"azurestorageaccountname": "acc", "azurestorageaccountkey": "secret\n"}
 PUBLIC = "https://acc.file.core.windows.net"
+ZONE = "acc.z07.file.storage.azure.net"
 
 
 def selected_account(options: Options, environment: Mapping[str, str], **settings: Any) -> Account:
@@ -28,7 +29,7 @@ def selected_account(options: Options, environment: Mapping[str, str], **setting
         (Options(key="given"), BATCHAI, "given"),
         (Options(), BATCHAI | STORAGE | {"AZURE_STORAGE_CONNECTION_STRING": STRING}, "batchai"),
         (Options(), STORAGE | {"AZURE_STORAGE_CONNECTION_STRING": STRING}, "storage"),
-        (Options(), {"AZURE_STORAGE_KEY": "storage"}, "storage"),
+        (Options(account="acc"), {"AZURE_STORAGE_KEY": "storage"}, "storage"),
         (Options(), {"AZURE_STORAGE_CONNECTION_STRING": STRING}, "c3RyaW5n"),
         (Options(), {}, "secret"),
     ],
@@ -59,19 +60,20 @@ def test_a_server_uses_neither_its_environment_nor_its_own_sign_in() -> None:
     account = selected_account(server, own)
     assert (account.source, account.endpoint, account.sas) == ("the key in Secret s", PUBLIC, None)
     for secret in ({}, SECRET | {"azurestorageaccountname": "other"}):
-        with pytest.raises(CredentialsMissing, match="that you may not read"):
+        with pytest.raises(CredentialsMissing, match="not for you to read"):
             choose_account("acc", server, own, read_secret=lambda found=secret: found)  # type: ignore[misc]
     with pytest.raises(CredentialsMissing, match="no storage account"):
         choose_account(None, server, own)
 
 
 def test_the_secret_is_not_read_without_need() -> None:
-    account = choose_account("acc", Options(key="given"), {}, read_secret=lambda: pytest.fail("it was read"))
+    account = choose_account("acc", Options("acc", key="given"), {}, read_secret=lambda: pytest.fail("it was read"))
     assert account.key == "given"
 
 
-def test_a_secret_of_another_account_is_ignored() -> None:
-    secret = SECRET | {"azurestorageaccountname": "other"}
+@pytest.mark.parametrize("owner", [{"azurestorageaccountname": "other"}, {}])
+def test_a_secret_of_another_account_or_of_none_is_ignored(owner: dict[str, str]) -> None:
+    secret = {"azurestorageaccountkey": "secret"} | owner
     account = choose_account("acc", Options(), {}, read_secret=lambda: secret)
     assert (account.key, account.sas) == (None, None)
 
@@ -107,19 +109,24 @@ def test_without_an_account_the_error_describes_how_to_set_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "default", "endpoint"),
+    ("environment", "server", "endpoint"),
     [
         ({}, "", PUBLIC),
-        ({}, "https://acc.file.core.chinacloudapi.cn", "https://acc.file.core.chinacloudapi.cn"),
-        ({"AZURE_STORAGE_SERVICE_ENDPOINT": "https://127.0.0.1:1/acc/"}, PUBLIC, "https://127.0.0.1:1/acc"),
+        ({}, "acc.file.core.chinacloudapi.cn", "https://acc.file.core.chinacloudapi.cn"),
+        (
+            {"AZURE_STORAGE_SERVICE_ENDPOINT": "https://127.0.0.1:1/acc/"},
+            "acc.file.evil.test",
+            "https://127.0.0.1:1/acc",
+        ),
+        ({"AZURE_STORAGE_SERVICE_ENDPOINT": f"https://{ZONE}/"}, "", f"https://{ZONE}"),
         ({"AZURE_STORAGE_SERVICE_ENDPOINT": "https://127.0.0.1:1/other"}, "", PUBLIC),
-        ({"AZURE_STORAGE_CONNECTION_STRING": FAKE}, PUBLIC, "http://127.0.0.1:10004/acc"),
+        ({"AZURE_STORAGE_CONNECTION_STRING": FAKE}, "", "http://127.0.0.1:10004/acc"),
     ],
 )
 def test_the_endpoint_can_be_that_of_another_cloud_or_of_an_emulator(
-    environment: dict[str, str], default: str, endpoint: str
+    environment: dict[str, str], server: str, endpoint: str
 ) -> None:
-    account = choose_account("acc", Options(key="given"), environment, default_endpoint=default)
+    account = choose_account("acc", Options("acc", key="given"), environment, server=server)
     assert (account.endpoint, account.key) == (endpoint, "given")
 
 
@@ -140,5 +147,91 @@ def test_explicit_credentials_of_another_account_are_rejected() -> None:
 
 
 def test_secrets_are_not_in_the_text_of_an_account() -> None:
-    account = selected_account(Options(key="given-key"), {})
+    account = selected_account(Options("acc", key="given-key"), {})
     assert "given-key" not in f"{account} {account!r} {Options(key='given-key')!r}"
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "words"),
+    [
+        (Options(key="k"), {}, "the given key names no account; .*--account-name"),
+        (Options(sas="s"), {}, "the given SAS names no account"),
+        (Options(key="k"), {"AZURE_STORAGE_ACCOUNT": "other"}, "the given key names no account"),
+        (Options("other", sas="s"), {}, "storage account acc, and the given credentials are for other"),
+        (Options(), {"AZURE_STORAGE_SAS_TOKEN": "s"}, "AZURE_STORAGE_SAS_TOKEN is for .* AZURE_STORAGE_ACCOUNT has to"),
+        (Options(), {"AZURE_BATCHAI_STORAGE_KEY": "k"}, "AZURE_BATCHAI_STORAGE_KEY is for"),
+    ],
+)
+def test_a_credential_without_an_account_fits_none_that_a_job_names(
+    options: Options, environment: dict[str, str], words: str
+) -> None:
+    with pytest.raises(FilesError, match=words) as raised:
+        choose_account("acc", options, environment)
+    assert str(raised.value).count(". ") == 0
+
+
+def test_a_credential_without_an_account_is_for_the_account_that_the_user_names() -> None:
+    environment = {"AZURE_STORAGE_SAS_TOKEN": "s"}
+    assert choose_account(None, Options("acc"), environment).sas == "s"
+    assert choose_account("acc", Options("acc"), environment).sas == "s"
+    assert choose_account("acc", Options(sas="g"), {"AZURE_STORAGE_ACCOUNT": "acc"}).sas == "g"
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        "acc.file.attacker.test",
+        "acc.file.core.windows.net.attacker.test",
+        "acc.file.core.windows.net.evil",
+        "other.file.core.windows.net",
+        "acc.blob.core.windows.net",
+        "acc.evil.file.core.windows.net",
+        "accxfile.core.windows.net",
+        "acc.zz.file.storage.azure.net",
+        "acc.z01.file.storage.azure.net.evil.test",
+        "files.corp.example",
+        "localhost",
+    ],
+)
+@pytest.mark.parametrize("options", [Options("acc", sas="s"), Options("acc", key="k"), Options()])
+def test_a_host_that_a_job_names_gets_no_credential(options: Options, server: str) -> None:
+    with pytest.raises(HostNotAllowed, match=f"{server} for storage account acc.* HVJ_STORAGE_HOSTS={server}"):
+        choose_account("acc", options, {}, server=server)
+
+
+@pytest.mark.parametrize(
+    ("server", "host"),
+    [
+        ("acc.file.core.windows.net", "acc.file.core.windows.net"),
+        ("ACC.file.core.windows.NET.", "acc.file.core.windows.net"),
+        ("acc.file.core.usgovcloudapi.net", "acc.file.core.usgovcloudapi.net"),
+        ("acc.privatelink.file.core.chinacloudapi.cn", "acc.privatelink.file.core.chinacloudapi.cn"),
+        (ZONE, ZONE),
+        ("10.1.2.3", "acc.file.core.windows.net"),
+        ("", "acc.file.core.windows.net"),
+    ],
+)
+def test_hosts_of_azure_for_the_account_get_credentials(server: str, host: str) -> None:
+    assert choose_account("acc", Options(), {}, server=server).endpoint == f"https://{host}"
+
+
+@pytest.mark.parametrize(
+    ("options", "environment"),
+    [
+        (Options(hosts=("Files.corp.example",)), {}),
+        (Options(), {"HVJ_STORAGE_HOSTS": "other.example, files.corp.example"}),
+    ],
+)
+def test_the_user_can_allow_a_host(options: Options, environment: dict[str, str]) -> None:
+    found = choose_account("acc", options, environment, server="files.corp.example")
+    assert found.endpoint == "https://files.corp.example"
+    with pytest.raises(HostNotAllowed):
+        choose_account("acc", options, environment, server="files.corp.example.evil")
+
+
+def test_the_environment_of_a_server_allows_no_host() -> None:
+    server = Options(uses_environment=False)
+    with pytest.raises(HostNotAllowed):
+        choose_account(
+            "acc", server, {"HVJ_STORAGE_HOSTS": "evil.test"}, server="evil.test", read_secret=lambda: SECRET
+        )

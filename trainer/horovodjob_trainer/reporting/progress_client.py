@@ -117,5 +117,12 @@ def _sentence(response: Any) -> str:
     return " ".join("".join(each if each.isprintable() else " " for each in text).split())
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Makes a redirect an error: the token is for the operator."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
 # Requests from a pod to the operator must not use the proxy for external addresses.
-_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)

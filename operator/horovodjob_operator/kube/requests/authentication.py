@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import kopf
-from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
+from aiohttp import ClientError, ClientHandlerType, ClientRequest, ClientResponse
 
 from horovodjob_operator.errors import OperatorError
 
@@ -25,10 +25,14 @@ class Authentication:
         return f"{self._scheme} {self._token}" if self._token else None
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-        """Sends the request."""
+        """Sends the request. Raises ClientError for a redirect, which would take the token to another address."""
         if header := self._header():
             request.headers["Authorization"] = header
-        return await handler(request)
+        response = await handler(request)
+        if 300 <= response.status < 400:
+            response.close()
+            raise ClientError(f"the API server answers with a redirect ({response.status}), which is not followed")
+        return response
 
 
 def login() -> kopf.ConnectionInfo:
