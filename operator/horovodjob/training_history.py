@@ -3,6 +3,7 @@
 Pure: jobs as the API server returns them in, plain rows for tables, plots and data frames out.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -16,7 +17,24 @@ Point = tuple[int | None, float]
 FIELDS = ("job", "epoch", "time", "learningRate", "samplesPerSecond")
 LOSSES = ("val_loss", "loss")
 # Parts of names of metrics that are better when they are higher, as Keras names them.
-MAXIMIZED = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "similarity", "top_")
+MAXIMIZED = (
+    "acc",
+    "auc",
+    "precision",
+    "recall",
+    "f1",
+    "iou",
+    "r2",
+    "similarity",
+    "top_",
+    "map",
+    "bleu",
+    "rouge",
+    "dice",
+)
+# The same of metrics that are better when they are lower. They decide for a name with both: class_accuracy_loss.
+MINIMIZED = ("loss", "error", "mse", "mae", "mape", "msle", "entropy", "perplexity", "divergence", "deviance")
+MINIMIZED_WORDS = ("err", "wer", "cer", "nll", "fid", "ppl", "kl", "hinge", "poisson")
 
 
 class Goal(StrEnum):
@@ -55,9 +73,28 @@ def curve(job: Object, metric: str) -> list[tuple[int, float]]:
 
 
 def goal_of(metric: str) -> Goal:
-    """The usual goal of a metric by its name: accuracy and the like are maximized, losses and errors minimized."""
-    words = metric.lower()
-    return Goal.MAX if any(part in words for part in MAXIMIZED) else Goal.MIN
+    """The goal of a metric by its name; of a name that says nothing, to be minimized."""
+    return known_goal(metric) or Goal.MIN
+
+
+def known_goal(metric: str) -> Goal | None:
+    """The goal that the name of a metric says: accuracy and the like are maximized, losses and errors minimized."""
+    text = metric.lower()
+    if any(part in text for part in MINIMIZED) or any(word in re.split(r"[^a-z]+", text) for word in MINIMIZED_WORDS):
+        return Goal.MIN
+    return Goal.MAX if any(part in text for part in MAXIMIZED) else None
+
+
+def reported_metrics(job: Object) -> list[str]:
+    """The metrics that a job has reported, also those that are NaN or infinite, and the rates of its epochs."""
+    training = _training(job)
+    names = [name for row in rows(job) for name in row if name not in ("job", "epoch", "time")]
+    return list(dict.fromkeys((*names, *training.get("metrics", {}), *non_finite(job))))
+
+
+def non_finite(job: Object) -> list[str]:
+    """The metrics that are NaN or infinite in the newest report."""
+    return list(_training(job).get("nonFinite") or ())
 
 
 def declared_goal(jobs: Iterable[Object], metric: str) -> Goal | None:

@@ -9,22 +9,25 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from tempfile import TemporaryDirectory
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from horovodjob import training_history
 from horovodjob.api.constants import Phase, Role
 from horovodjob.azurefiles.credentials import Options
+from horovodjob.sweeps.definition import Definition
 from horovodjob.sweeps.trials import Trial
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.watch import job_versions, wait_for_deletion
-from horovodjob_cli.errors import translated
+from horovodjob_cli.errors import UsageError, translated
 from horovodjob_cli.files.file_transfers import download_to
 from horovodjob_cli.files.job_files import STDOUTERR, open_directory
-from horovodjob_cli.jobs import batchai_records, logs, termination
+from horovodjob_cli.jobs import batchai_records, logs, sweep_records, termination
 from horovodjob_cli.jobs import sweep as sweeps
 from horovodjob_cli.jobs.logs import Line
 from horovodjob_cli.runs import execution
-from horovodjob_cli.runs.request import RunRequest
+from horovodjob_cli.runs import sweep as run_sweeps
+from horovodjob_cli.runs.request import RunOptions, request_of
 
 Object = dict[str, Any]
 Rows = list[Object]
@@ -38,6 +41,9 @@ class Job:
     """A HorovodJob as the API server returned it; `Client.get` returns its later state."""
 
     manifest: Object = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"Job(name={self.name!r}, namespace={self.namespace!r}, phase={self.phase!r})"
 
     @property
     def name(self) -> str:
@@ -131,60 +137,22 @@ class Client:
     @_connected
     def run(
         self,
-        script: str | None = None,
-        *args: object,
-        workdir: str | PathLike[str] | None = None,
-        name: str | None = None,
-        nodes: int | None = None,
-        gpus: int | None = None,
-        image: str | None = None,
-        requirements: str | None = None,
-        env: Mapping[str, str] | None = None,
-        share: str | None = None,
-        claim: str | None = None,
-        account: Options = FROM_ENVIRONMENT,
-        mounts: Mapping[str, str] | None = None,
-        queue: str | None = None,
-        experiment: str | None = None,
-        pool: str | None = None,
-        spot: bool = False,
-        elastic: tuple[int, int] | None = None,
-        retries: int | None = None,
-        labels: Mapping[str, str] | None = None,
-        annotations: Mapping[str, str] | None = None,
+        program: str | Callable[..., Any] | None = None,
+        *arguments: object,
         source: JobName | None = None,
+        **options: Unpack[RunOptions],
     ) -> Job:
-        """Create a job that runs the script, with its directory (`workdir`, by default the current one), and return it.
+        """Create a job that runs a script of a directory, or a function, and return it.
 
-        With `share` or `claim`, the directory is sent to this share of Azure Files or PersistentVolumeClaim, which the
-        job mounts, and otherwise as a ConfigMap. `mounts` has paths in the containers by claim. `source` is a job to
-        run again with these changes, in which case `script` and `args` are the new arguments. Raises UsageError.
+        The directory (`workdir`, by default the current one) is sent to the `share` of Azure Files or to the
+        PersistentVolumeClaim `claim`, which the job mounts, and without both as a ConfigMap. Of a function, its source
+        is sent. `source` is a job to run again with these changes, in which case all words are its new arguments.
+        Raises UsageError.
         """
-        request = RunRequest(
-            script=script,
-            args=tuple(map(str, args)),
-            workdir=None if workdir is None else Path(workdir),
-            name=name,
-            nodes=nodes,
-            gpus=gpus,
-            image=image,
-            requirements=requirements,
-            env=tuple(f"{key}={value}" for key, value in (env or {}).items()),
-            share=share,
-            claim=claim,
-            account=account,
-            mounts=mounts or {},
-            queue=queue,
-            experiment=experiment,
-            pool=pool,
-            spot=spot,
-            elastic=elastic,
-            retries=retries,
-            labels=labels or {},
-            annotations=annotations or {},
-            source=source.name if isinstance(source, Job) else source,
-        )
-        return Job(execution.create(request, self.namespace))
+        with TemporaryDirectory(prefix="hvj-run-") as directory:
+            again = source.name if isinstance(source, Job) else source
+            request = request_of(program, arguments, options, Path(directory), source=again)
+            return Job(execution.create(request, self.namespace))
 
     @_connected
     def get(self, job: JobName) -> Job:
@@ -230,32 +198,57 @@ class Client:
     @_connected
     def sweep(
         self,
-        sweep: Mapping[str, Any] | PathLike[str] | str,
-        *,
+        sweep: Mapping[str, Any] | PathLike[str] | str | Callable[..., Any] | None = None,
+        *arguments: object,
+        parameters: Mapping[str, Any] | None = None,
+        metric: str | None = None,
+        goal: str | None = None,
+        sampler: str | None = None,
         trials: int | None = None,
         parallel: int | None = None,
+        new: bool = False,
         progress: Callable[[str], None] | None = None,
+        **options: Unpack[RunOptions],
     ) -> Trial:
         """Run a sweep until all its trials have ended, and return the best one; one that was interrupted continues.
 
-        `sweep` is a definition, the pathlib.Path of a file with one, or the name of a sweep that has jobs. `progress`
-        gets a line for each trial that begins or ends. Raises ClientError if no trial is complete.
+        With `parameters`, the other arguments are those of `run`: a program with its directory, which gets each
+        parameter as --NAME=VALUE, and a function by its name. Without, `sweep` is a definition, the pathlib.Path of a
+        file with one, or the name of a sweep that has jobs. `new` tries all again with changed code, image or settings.
+        `progress` gets a line for each trial that begins or ends. Raises ClientError if no trial is complete.
         """
+        given: Object = {"metric": metric, "goal": goal, "sampler": sampler, "trials": trials, "parallel": parallel}
+        settings = {name: value for name, value in given.items() if value is not None}
+        show = progress or (lambda line: None)
+        if parameters is None:
+            if arguments or options:
+                raise UsageError("a sweep of a program needs parameters, such as parameters={'lr': 'log:1e-4:1e-1'}")
+            running = sweeps.Sweep(self._definition(sweep, settings), self.namespace, show, is_new=new)
+            running.run()
+            return running.complete()
+        if sweep is not None and not isinstance(sweep, str) and not callable(sweep):
+            raise UsageError("parameters are those of a script or a function; a definition has its own")
+        with TemporaryDirectory(prefix="hvj-run-") as directory:
+            request = request_of(sweep, arguments, options, Path(directory))
+            with run_sweeps.prepared(request, self.namespace, parameters, {**settings, "new": new}, show) as running:
+                running.run()
+            return running.complete()
+
+    def _definition(self, sweep: object, settings: Object) -> Definition:
+        changes = {run_sweeps.NAMES.get(name, name): value for name, value in settings.items()}
         if isinstance(sweep, str):
-            definition = sweeps.existing(sweep, self.namespace, trials=trials, parallel=parallel)
-        elif isinstance(sweep, Mapping):
-            definition = sweeps.parsed("the sweep", sweep, trials=trials, parallel=parallel)
-        else:
-            definition = sweeps.of_file(Path(sweep), trials=trials, parallel=parallel)
-        running = sweeps.Sweep(definition, self.namespace, progress or (lambda line: None))
-        running.run()
-        return sweeps.complete(running.best, definition.name)
+            return sweep_records.existing(sweep, self.namespace, **changes)
+        if isinstance(sweep, Mapping):
+            return sweep_records.parsed("the sweep", sweep, **changes)
+        if isinstance(sweep, PathLike):
+            return sweep_records.of_file(Path(sweep), **changes)
+        raise UsageError("name a sweep, or a script with parameters={'lr': 'log:1e-4:1e-1'}")
 
     @_connected
     def trials(self, sweep: str) -> Trials:
         """The trials of a sweep so far, by number. Raises NotFound."""
-        jobs = sweeps.jobs_of(sweep, self.namespace)
-        return [*sweeps.trials_of(jobs, sweeps.definition_of(jobs)).values()]
+        jobs = sweep_records.jobs_of(sweep, self.namespace)
+        return [*sweep_records.trials_of(jobs, sweep_records.definition_of(jobs)).values()]
 
     @_connected
     def history(self, job: JobName) -> Rows:

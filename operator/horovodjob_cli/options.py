@@ -67,6 +67,27 @@ Variables = Annotated[
     list[str] | None,
     typer.Option("--env", metavar="NAME=VALUE", help="Environment variable of every rank; repeatable."),
 ]
+Metric = Annotated[str | None, typer.Option("--metric", metavar="NAME", help="Metric to optimize.")]
+BestGoal = Annotated[
+    str | None,
+    typer.Option(
+        *("--goal", "--direction"),
+        metavar="min|max",
+        help="Whether the metric is best when it is low or high. Default: as its name says.",
+    ),
+]
+Sampler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="grid (each combination once), tpe, random, cmaes or a class of optuna.samplers. Default: grid for lists, "
+        "else tpe.",
+    ),
+]
+NewSetup = Annotated[
+    bool,
+    typer.Option("--new", help="Try all again with changed code, image or settings, apart from earlier trials."),
+]
 PodSecurityLevel = Annotated[
     PodSecurity | None,
     typer.Option(

@@ -7,7 +7,8 @@ import pytest
 
 from horovodjob.conversion import ConversionError
 from horovodjob.sweeps.definition import Definition, parse
-from horovodjob.sweeps.study import Study, most_trials
+from horovodjob.sweeps.parameters import Choices
+from horovodjob.sweeps.study import Study
 from horovodjob.sweeps.trials import State, Trial, best, definition_of, deleted, record, trial, trial_job
 from horovodjob.training_history import Goal
 
@@ -69,6 +70,11 @@ NOTATION = "write float:LOW:HIGH, log:LOW:HIGH, int:LOW:HIGH, logint:LOW:HIGH, o
         ("lgo:1:2", f"has no range 'lgo:1:2': {NOTATION}"),
         (70, f"is 70, which is neither a range nor values: {NOTATION}"),  # what YAML makes of 1:10
         ([], "has 0 values: it must have from 1 to 1000"),
+        ("32 64", "has the one value '32 64': write commas between values, or put it into quotes"),
+        ("1..5", "has the one value '1..5': write commas between values, or put it into quotes"),
+        ("[32, 64", f"has '[32, 64', where '[32, 64' is not understood: {NOTATION}"),
+        ("loguniform(1, 2)", f"has 'loguniform(1, 2)', where 'loguniform(1, 2)' is not understood: {NOTATION}"),
+        ("[[1, 2], [3]]", f"has '[[1, 2], [3]]', where '[1, 2], [3]' is not understood: {NOTATION}"),
         ("32,,64", "has the value '': a value is a number, text, true or false"),
         ([32, "32"], "has 32 twice: name each value once"),
         ([{"a": 1}], "has the value {'a': 1}: a value is a number, text, true or false"),
@@ -76,6 +82,107 @@ NOTATION = "write float:LOW:HIGH, log:LOW:HIGH, int:LOW:HIGH, logint:LOW:HIGH, o
 )
 def test_a_parameter_that_cannot_be_searched_is_one_sentence(value: Any, sentence: str) -> None:
     assert problems(parameters={"lr": value, "nodes": "2,4"}) == [f"parameters.lr: {sentence}"]
+
+
+@pytest.mark.parametrize(
+    ("value", "values"),
+    [
+        ("adam, sgd", ("adam", "sgd")),
+        ("[32, 64]", (32, 64)),
+        (" (32,64) ", (32, 64)),
+        ("""["a, b", 'c']""", ("a, b", "c")),
+        ("'log:1:2'", ("log:1:2",)),
+        ("http://x, http://y", ("http://x", "http://y")),
+        ("-1, 1e-3, true", (-1, "1e-3", "true")),
+    ],
+)
+def test_values_are_read_as_people_write_them(value: str, values: tuple[Any, ...]) -> None:
+    found = sweep(parameters={"lr": value, "nodes": "2,4"}).parameters["lr"]
+    assert isinstance(found, Choices)
+    assert found.values == values
+
+
+def test_lists_are_a_grid_in_which_each_combination_is_tried_once() -> None:
+    parameters = {"lr": "0.1, 0.01, 0.001", "nodes": [2, 4]}
+    assert (sweep(parameters=parameters).trials, sweep(parameters=parameters).is_grid) == (6, True)
+    assert sweep(parameters=parameters, parallel=8).parallel == 6
+    for trials in (6, 20):
+        definition = sweep(parameters=parameters, trials=trials)
+        known: list[Trial] = []
+        for number in range(definition.trials):  # each time as a program that begins again
+            values = Study(definition, known).ask(number)
+            known.append(trial(job(definition, number, values, 0.5, phase="Failed"), definition))
+        assert len({tuple(each.parameters.values()) for each in known}) == len(known) == 6
+    assert not sweep(parameters=parameters, sampler="tpe").is_grid
+    assert sweep(parameters={"lr": "log:1e-4:1", "nodes": [2, 4]}).trials == 20
+    (many,) = problems(parameters={name: list(range(30)) for name in ("lr", "nodes", "x")}, job=with_argument("${x}"))
+    assert many.startswith("trials: is missing: there are 27000 combinations")
+
+
+def with_argument(word: str) -> Object:
+    """The job with one more argument."""
+    return {**JOB, "spec": {**SPEC, "command": [*SPEC["command"], word]}}
+
+
+def test_trials_of_other_code_image_or_search_have_another_setup_and_those_of_another_metric_the_same() -> None:
+    own = sweep()
+    assert sweep(metric="val_loss", trials=3, sampler="random").setup == own.setup
+    assert sweep(job={**JOB, "spec": {**SPEC, "runPolicy": {"backoffLimit": 2}}}).setup == own.setup
+    other = sweep(job={**JOB, "spec": {**SPEC, "image": "trainer:2"}}, parameters={"lr": "1,2", "nodes": "2,4"})
+    assert other.setup != own.setup
+    assert other.differences(own) == ["parameter lr", "image"]
+    code = [{"name": name, "configMap": {"name": "a"}} for name in ("code", "code-archive")]
+    changed = [{"name": name, "configMap": {"name": "b"}} for name in ("code", "code-archive")]
+    old, new = (sweep(job={**JOB, "spec": {**SPEC, "volumes": volumes}}) for volumes in (code, changed))
+    assert new.differences(old) == ["code"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "goal"), [("val_loss", Goal.MIN), ("mape", Goal.MIN), ("class_accuracy_loss", Goal.MIN)]
+)
+def test_the_goal_is_that_of_a_name_which_says_it(metric: str, goal: Goal) -> None:
+    assert sweep(metric=metric).goal is goal
+
+
+def test_a_metric_whose_name_says_no_goal_needs_one() -> None:
+    assert problems(metric="score") == [
+        "direction: is missing: the name score does not say whether low or high is best: add min or max (--goal)"
+    ]
+    assert sweep(metric="score", direction="max").goal is Goal.MAX
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_metric_that_is_not_a_number_is_the_worst_result_and_named(phase: str) -> None:
+    definition = sweep()
+    diverged = job(definition, 0, VALUES, 0.9, phase=phase)
+    diverged["status"]["training"]["nonFinite"] = ["val_accuracy"]
+    diverged["status"]["conditions"] = [{"type": "Failed", "status": "True", "reason": "RankFailed", "message": "x"}]
+    found = trial(diverged, definition)
+    assert found.state is State.COMPLETE
+    assert found.message.startswith("val_accuracy is NaN or infinite, the worst result")
+    assert record(found, "val_accuracy")["value"] is None
+    good = trial(job(definition, 1, VALUES, 0.1, phase="Succeeded"), definition)
+    winner = best({0: found, 1: good}, Goal.MAX)
+    assert (winner and winner.number, best({0: found}, Goal.MAX)) == (1, None)
+    study = Study(definition, [found, good])
+    assert study.ask(2)
+
+
+def test_the_message_of_a_failed_trial_has_the_last_line_of_its_program() -> None:
+    definition = sweep()
+    failed = job(definition, 0, VALUES, phase="Failed")
+    failed["status"]["conditions"] = [
+        {"type": "Failed", "status": "True", "reason": "RankFailed", "message": "mpirun ended with exit code 1"}
+    ]
+    dashes = "-" * 60
+    failed["status"]["errors"] = [
+        {
+            "message": "Primary job terminated normally.\n" + dashes + "\nTraceback (most recent call last):\n"
+            "ValueError: no such optimizer: sgdd\n" + dashes + "\nmpirun detected that one or more processes exited\n"
+            + dashes + "\n2026-11-24T14:32:27Z horovodjob: mpirun ended with exit code 1 (attempt 1)\n"
+        }
+    ]  # fmt: skip
+    assert trial(failed, definition).message == "mpirun ended with exit code 1: ValueError: no such optimizer: sgdd"
 
 
 @pytest.mark.parametrize(
@@ -218,21 +325,21 @@ def test_a_trial_whose_job_was_deleted_is_failed_and_never_judged_again() -> Non
 def test_an_exhaustive_search_ends_with_its_last_combination() -> None:
     parameters = {"lr": [0.1, 0.01], "nodes": "int:1:4:2"}
     definition = sweep(sampler="BruteForceSampler", parameters=parameters, trials=50)
-    assert most_trials(definition) == 4
+    assert definition.trials == 4
     study, found = Study(definition), set()
     for number in range(4):
         values = study.ask(number)
         found.add(tuple(values.values()))
         study.observe(trial(job(definition, number, values, 0.5, phase="Succeeded"), definition))
     assert found == {(lr, nodes) for lr in (0.1, 0.01) for nodes in (1, 3)}
-    assert most_trials(sweep(trials=50)) == 50
+    assert sweep(trials=50).trials == 50
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         ({"sampler": "GridSampler"}, "sampler: GridSampler forgets its grid between trials; use BruteForceSampler"),
-        ({"sampler": "TPE"}, "sampler: Optuna has no TPE; it has BruteForceSampler, CmaEsSampler, "),
+        ({"sampler": "TPES"}, "sampler: Optuna has no TPES; it has BruteForceSampler, CmaEsSampler, "),
         ({"pruner": {"MedianPruner": {"warmup": 3}}}, "pruner: MedianPruner does not take these options: "),
         ({"sampler": "BruteForceSampler"}, "sampler: BruteForceSampler cannot choose these parameters: "),
     ],

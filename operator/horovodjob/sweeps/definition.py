@@ -1,5 +1,6 @@
 """The definition of a sweep: what is searched, by which metric, and the job of a trial."""
 
+import hashlib
 import json
 import math
 import re
@@ -14,8 +15,8 @@ from horovodjob.batchai.names import JOB_NAME_LENGTH
 from horovodjob.conversion import Notes
 from horovodjob.document import Node
 from horovodjob.sweeps import parameters, template
-from horovodjob.sweeps.parameters import Parameter
-from horovodjob.training_history import Goal, goal_of
+from horovodjob.sweeps.parameters import Choices, Parameter
+from horovodjob.training_history import Goal, goal_of, known_goal
 
 Object = dict[str, Any]
 KEYS = (
@@ -27,6 +28,10 @@ DEFAULT_TRIALS = 20
 DEFAULT_FAILURES = 3
 # Half of what Kubernetes allows for all annotations of an object.
 MOST_BYTES = 128 << 10
+GRID = "grid"  # each combination once
+SAMPLERS = {GRID: "BruteForceSampler", "tpe": "TPESampler", "random": "RandomSampler", "cmaes": "CmaEsSampler"}
+# What is no part of the identity of a trial: it changes when and how often a job runs, and not what it trains.
+UNTRAINED = ("runPolicy",)
 DIRECTIONS = {"min": Goal.MIN, "minimize": Goal.MIN, "max": Goal.MAX, "maximize": Goal.MAX}
 
 
@@ -53,6 +58,7 @@ class Definition:
     name: str
     metric: str
     goal: Goal
+    is_goal_given: bool
     measure: Measure
     trials: int
     parallel: int
@@ -68,10 +74,34 @@ class Definition:
         return math.prod(parameter.size for parameter in self.parameters.values())
 
     @property
-    def search(self) -> Object:
-        """What trials that can be compared have in common."""
-        found = {"metric": self.metric, "direction": self.goal, "value": self.measure}
-        return found | {f"parameter {name}": parameter for name, parameter in self.parameters.items()}
+    def is_grid(self) -> bool:
+        """Whether each combination is tried once."""
+        return self.sampler is not None and self.sampler.name == SAMPLERS[GRID]
+
+    @property
+    def setup(self) -> str:
+        """A hash of what trials have in common that are compared: the search, and the job with its code and image."""
+        parameters = {name: repr(parameter) for name, parameter in self.parameters.items()}
+        text = json.dumps([parameters, _trained(self.job["spec"])], sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    def differences(self, other: "Definition") -> list[str]:
+        """In what the setups of two sweeps differ."""
+        own, others = _trained(self.job["spec"]), _trained(other.job["spec"])
+        names = {**self.parameters, **other.parameters}
+        found = [f"parameter {name}" for name in names if self.parameters.get(name) != other.parameters.get(name)]
+        keys = [key for key in {**own, **others} if own.get(key) != others.get(key)]
+        return list(dict.fromkeys((*found, *(_part(key, own) for key in keys))))
+
+
+def _trained(spec: Object) -> Object:
+    return {key: value for key, value in spec.items() if key not in UNTRAINED}
+
+
+def _part(key: str, spec: Object) -> str:
+    """What a field of spec is to its author: `hvj run` has the code in a volume, or in a list that is prepared."""
+    is_run = any(volume.get("name") == "code" for volume in spec.get("volumes") or () if isinstance(volume, Mapping))
+    return "image" if key == "image" else "code" if is_run and key in ("volumes", "preparation") else f"spec.{key}"
 
 
 def parse(source: Any) -> Definition:
@@ -82,22 +112,30 @@ def parse(source: Any) -> Definition:
         notes.refuse(
             key, f"is no field of a sweep: {f'write {close}' if close else 'the fields are ' + ', '.join(KEYS)}"
         )
-    trials = node.number("trials", 1, MOST_TRIALS) or DEFAULT_TRIALS
-    parallel = node.number("parallel", 1, MOST_TRIALS) or 1
-    if parallel > trials and not notes.problems:
-        notes.refuse("parallel", f"is {parallel}, and the sweep has {trials} trials: use at most that many")
-    metric = node.required_text("metric") or ""
     found = _parameters(node)
+    trials, sampler = _trials_and_sampler(node, found)
+    parallel = node.number("parallel", 1, MOST_TRIALS) or 1
+    most = node.number("trials", 1, MOST_TRIALS)
+    if most is not None and parallel > most and not notes.problems:
+        notes.refuse("parallel", f"is {parallel}, and the sweep has {most} trials: use at most that many")
+    metric = node.required_text("metric") or ""
+    goal = _choice(node, "direction", DIRECTIONS)
+    if goal is None and metric and not node.has("direction") and known_goal(metric) is None:
+        notes.refuse(
+            "direction",
+            f"is missing: the name {metric} does not say whether low or high is best: add min or max (--goal)",
+        )
     definition = Definition(
         source=dict(source),
         name=_name(node, trials),
         metric=metric,
-        goal=_choice(node, "direction", DIRECTIONS) or goal_of(metric),
+        goal=goal or goal_of(metric),
+        is_goal_given=goal is not None,
         measure=_choice(node, "value", {each.value: each for each in Measure}) or Measure.LAST,
         trials=trials,
-        parallel=parallel,
+        parallel=min(parallel, trials),
         max_failures=node.number("maxFailures", 1, MOST_TRIALS) or DEFAULT_FAILURES,
-        sampler=_component(node, "sampler"),
+        sampler=sampler,
         pruner=_component(node, "pruner"),
         parameters=found,
         job=_job(node, found),
@@ -112,6 +150,20 @@ def parse(source: Any) -> Definition:
         notes.refuse("job", f"the sweep has {size >> 10} KiB, and each job carries it: use at most {MOST_BYTES >> 10}")
     notes.raise_problems()
     return definition
+
+
+def _trials_and_sampler(node: Node, found: Mapping[str, Parameter]) -> tuple[int, Component | None]:
+    """The number of trials, and the sampler: lists, and searches with few combinations, are a grid by default."""
+    given, sampler = node.number("trials", 1, MOST_TRIALS), _component(node, "sampler")
+    size = math.prod(parameter.size for parameter in found.values()) if found else math.inf
+    are_lists = bool(found) and all(isinstance(each, Choices) for each in found.values())
+    if sampler is None and (are_lists or size <= (given or DEFAULT_TRIALS)):
+        sampler = Component(SAMPLERS[GRID], {})
+    if sampler is None or sampler.name != SAMPLERS[GRID] or size == math.inf:
+        return given or DEFAULT_TRIALS, sampler
+    if given is None and size > MOST_TRIALS and not node.has("trials"):
+        node.notes.refuse("trials", f"is missing: there are {int(size)} combinations, so name the number of trials")
+    return min(given or MOST_TRIALS, int(size)), sampler
 
 
 def source_text(definition: Definition) -> str:
@@ -148,7 +200,7 @@ def _component(node: Node, key: str) -> Component | None:
     if isinstance(value, Mapping) and len(value) == 1:
         ((name, options),) = value.items()
         if isinstance(options, Mapping) and all(isinstance(option, str) for option in options):
-            return Component(str(name), options)
+            return Component(SAMPLERS.get(str(name).lower(), str(name)) if key == "sampler" else str(name), options)
     node.notes.refuse(key, f"must be the name of a {key} of Optuna, or the name with an object of its options")
     return None
 

@@ -11,6 +11,12 @@ Value = bool | int | float | str
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 NOTATION = "write float:LOW:HIGH, log:LOW:HIGH, int:LOW:HIGH, logint:LOW:HIGH, or values such as 32,64"
 MOST_CHOICES = 1000
+QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+# A value in quotes, or one without quotes and brackets; then a comma or the end.
+ITEM = re.compile(r"\s*('[^']*'|\"[^\"]*\"|[^'\",()\[\]{}]*)\s*(,|$)")
+# What people write between values, or in a range, of another notation.
+DOUBTFUL = re.compile(r"\S[\s;|]+\S|\.\.")
+BRACKETS = ("[]", "()")
 
 
 class Scale(StrEnum):
@@ -75,17 +81,35 @@ Parameter = Range | Choices
 
 
 def parse(value: Any) -> Parameter:
-    """The parameter of `log:1e-4:1e-1`, `32,64` or a list of values. Raises ValueError with a sentence."""
+    """The parameter of `log:1e-4:1e-1`, `32, 64`, `[adam, sgd]` or a list of values. Raises ValueError."""
     if isinstance(value, list):
         return _choices(value)
     if not isinstance(value, str):
         raise ValueError(f"is {value!r}, which is neither a range nor values: {NOTATION}")
-    scale, colon, bounds = value.partition(":")
-    if colon and scale in set(Scale):
-        return _range(Scale(scale), bounds.split(":"))
-    if colon and "," not in value:
+    scale, colon, bounds = value.strip().partition(":")
+    if colon and scale.strip().lower() in set(Scale):
+        return _range(Scale(scale.strip().lower()), [bound.strip() for bound in bounds.split(":")])
+    items = _items(value)
+    if colon and len(items) == 1 and QUOTED.fullmatch(value.strip()) is None:
         raise ValueError(f"has no range {value!r}: {NOTATION}")
-    return _choices([int(each) if re.fullmatch(r"-?\d{1,18}", each) else each for each in value.split(",")])
+    return _choices([int(each) if re.fullmatch(r"-?\d{1,18}", each) else each for each in items])
+
+
+def _items(value: str) -> list[str]:
+    """The values of `a, b`, of `[a, b]` and of `"a, b", c`, without blanks and quotes around them."""
+    inner = value.strip()
+    if inner[:1] + inner[-1:] in BRACKETS and len(inner) > 1:
+        inner = inner[1:-1]
+    items: list[str] = []
+    position = 0
+    while match := ITEM.match(inner, position):
+        items.append(match[1][1:-1] if QUOTED.fullmatch(match[1]) else match[1].strip())
+        position = match.end()
+        if not match[2]:
+            if len(items) == 1 and DOUBTFUL.search(items[0]) and not QUOTED.fullmatch(match[1]):
+                raise ValueError(f"has the one value {value!r}: write commas between values, or put it into quotes")
+            return items
+    raise ValueError(f"has {value!r}, where {inner[position:].strip()!r} is not understood: {NOTATION}")
 
 
 def text(value: Value) -> str:

@@ -99,13 +99,6 @@ class Study:
         self._open[trial.number] = optuna.Trial(self._study, self._study.get_trials(deepcopy=False)[-1]._trial_id)
 
 
-def most_trials(definition: Definition) -> int:
-    """The number of trials: an exhaustive search ends with its last combination."""
-    if definition.sampler and definition.sampler.name == optuna.samplers.BruteForceSampler.__name__:
-        return int(min(definition.trials, definition.size))
-    return definition.trials
-
-
 def _distribution(parameter: Parameter) -> BaseDistribution:
     if isinstance(parameter, Choices):
         return CategoricalDistribution(parameter.values)

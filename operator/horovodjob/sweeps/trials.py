@@ -1,7 +1,9 @@
 """Trials as jobs: the manifest of a trial, and what a job reports about its trial."""
 
+import functools
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -27,6 +29,9 @@ from horovodjob.sweeps.parameters import Value
 from horovodjob.training_history import Goal
 
 Object = dict[str, Any]
+# Lines of the start scripts, and of mpirun outside its notices between lines of dashes.
+NOT_OF_THE_PROGRAM = re.compile(r"\S+Z horovodjob: |mpirun |rank \d+ on \S+ ended with exit code ")
+MOST_OF_A_LINE = 300
 
 
 class State(StrEnum):
@@ -52,6 +57,8 @@ class Trial:
     message: str = ""
     is_terminated: bool = False
     """Whether its job was ended by a user."""
+    setup: str = ""
+    """What it has in common with the trials that it is compared with, see Definition.setup."""
 
 
 def job_name(definition: Definition, number: int) -> str:
@@ -92,6 +99,20 @@ def definition_of(job: Object) -> Definition:
         raise ValueError(f"the annotation {ANNOTATION_SWEEP} of job {name} has no sweep: {reason}") from None
 
 
+def setup_of(job: Object) -> str:
+    """The setup of a trial's job, see Definition.setup. Raises ValueError with a sentence."""
+    text = (job["metadata"].get("annotations") or {}).get(ANNOTATION_SWEEP)
+    return _setup(text) if isinstance(text, str) else definition_of(job).setup
+
+
+@functools.lru_cache(maxsize=16)
+def _setup(text: str) -> str:
+    try:
+        return definitions.parse(json.loads(text)).setup
+    except ValueError:
+        return ""
+
+
 def trial(job: Object, definition: Definition) -> Trial:
     """The trial of a job. Raises ValueError with a sentence."""
     metadata = job["metadata"]
@@ -105,6 +126,8 @@ def trial(job: Object, definition: Definition) -> Trial:
     points = tuple(each for each in training_history.curve(job, definition.metric) if math.isfinite(each[1]))
     epoch, value = _objective(job, definition) or (None, None)
     state, message = _state(job, definition, value)
+    if state is State.COMPLETE and value is None:
+        value = math.inf if definition.goal is Goal.MIN else -math.inf
     return Trial(
         number=number,
         job=metadata["name"],
@@ -115,6 +138,7 @@ def trial(job: Object, definition: Definition) -> Trial:
         epoch=epoch,
         message=message,
         is_terminated=_condition(job, ConditionType.FAILED).get("reason") == Reason.TERMINATED,
+        setup=setup_of(job),
     )
 
 
@@ -124,8 +148,12 @@ def deleted(trial: Trial) -> Trial:
 
 
 def best(trials: Mapping[int, Trial], goal: Goal) -> Trial | None:
-    """The complete trial with the best value; of several, the first."""
-    complete = [each for _, each in sorted(trials.items()) if each.state is State.COMPLETE]
+    """The complete trial with the best finite value; of several, the first."""
+    complete = [
+        each
+        for _, each in sorted(trials.items())
+        if each.state is State.COMPLETE and each.value is not None and math.isfinite(each.value)
+    ]
     sign = -1 if goal is Goal.MAX else 1
     return min(complete, key=lambda each: sign * (each.value or 0), default=None)
 
@@ -137,15 +165,21 @@ def record(trial: Trial, metric: str) -> Object:
         "job": trial.job,
         "state": trial.state.value,
         "metric": metric,
-        "value": trial.value,
+        "value": trial.value if trial.value is not None and math.isfinite(trial.value) else None,
         "epoch": trial.epoch,
         "parameters": dict(trial.parameters),
+        "setup": trial.setup,
         "message": trial.message or None,
     }
 
 
 def _objective(job: Object, definition: Definition) -> tuple[int | None, float] | None:
-    """Epoch and value: the newest, or the best. The status always keeps the newest epoch."""
+    """Epoch and value: the newest, or the best. The status always keeps the newest epoch.
+
+    None also for a metric that is NaN or infinite at the end.
+    """
+    if definition.measure is Measure.LAST and definition.metric in training_history.non_finite(job):
+        return None
     if definition.measure is Measure.BEST:
         found = training_history.best(job, definition.metric, definition.goal)
     else:
@@ -159,15 +193,45 @@ def _state(job: Object, definition: Definition, value: float | None) -> tuple[St
     pruned = (job["metadata"].get("annotations") or {}).get(ANNOTATION_PRUNED)
     if pruned is not None:
         return State.PRUNED, f"pruned at epoch {pruned}"
+    failure = _condition(job, ConditionType.FAILED)
     if phase == Phase.FAILED:
-        return State.FAILED, str(_condition(job, ConditionType.FAILED).get("message") or "no reason is known")
+        message = _failure(job, str(failure.get("message") or "no reason is known"))
+        is_result = failure.get("reason") != Reason.TERMINATED and _is_diverged(job, definition)
+        diverged = f"{definition.metric} is NaN or infinite, the worst result; the job ended: {message}"
+        return (State.COMPLETE, diverged) if is_result else (State.FAILED, message)
     if phase != Phase.SUCCEEDED:
         return State.RUNNING, ""
     if value is not None:
         return State.COMPLETE, ""
-    training = job["status"].get("training") or {}
-    reported = ", ".join(dict.fromkeys((*training_history.metric_names([job]), *training.get("metrics", {}))))
-    return State.FAILED, f"it succeeded and reported no {definition.metric}, but {reported or 'no metric at all'}"
+    if _is_diverged(job, definition):
+        return State.COMPLETE, f"{definition.metric} is NaN or infinite, the worst result"
+    reported = ", ".join(training_history.reported_metrics(job)) or "no metric at all"
+    return State.FAILED, f"it succeeded and reported no {definition.metric}, but {reported}"
+
+
+def _is_diverged(job: Object, definition: Definition) -> bool:
+    """Whether the metric is NaN or infinite now, or the loss is before the metric was reported."""
+    names = training_history.non_finite(job)
+    is_reported = bool(training_history.curve(job, definition.metric))
+    return definition.metric in names or ("loss" in names and not is_reported)
+
+
+def _failure(job: Object, message: str) -> str:
+    """Why the job failed, with the last line of its program."""
+    errors = (job.get("status") or {}).get("errors") or [{}]
+    line = program_line(str(errors[-1].get("message") or ""))
+    return message if not line or line in message else f"{message}: {line}"
+
+
+def program_line(log: str) -> str:
+    """The last line of a log that is neither the operator's nor part of a notice of mpirun."""
+    is_notice = False
+    for line in map(str.strip, reversed(log.splitlines())):
+        if line and not line.strip("-"):
+            is_notice = not is_notice
+        elif line and not is_notice and not NOT_OF_THE_PROGRAM.match(line):
+            return line[:MOST_OF_A_LINE]
+    return ""
 
 
 def _condition(job: Object, type_: ConditionType) -> Object:

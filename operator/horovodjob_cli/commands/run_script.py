@@ -1,11 +1,14 @@
 """`hvj run`: from a script to a trained model in one command."""
 
+import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from horovodjob.azurefiles.credentials import Options
 from horovodjob_cli.cluster import kube
@@ -16,10 +19,21 @@ from horovodjob_cli.errors import UsageError
 from horovodjob_cli.files.file_transfers import download_to
 from horovodjob_cli.files.job_files import open_directory
 from horovodjob_cli.files.shares import with_account
-from horovodjob_cli.jobs import batchai_records, job_creation
+from horovodjob_cli.jobs import batchai_records
 from horovodjob_cli.jobs.job_output import show_output
-from horovodjob_cli.jobs.sweep import Sweep, to_standard_error
-from horovodjob_cli.options import Cluster, Experiment, Quiet, Raw, Variables, Workspace
+from horovodjob_cli.jobs.sweep import to_standard_error
+from horovodjob_cli.options import (
+    BestGoal,
+    Cluster,
+    Experiment,
+    Metric,
+    NewSetup,
+    Quiet,
+    Raw,
+    Sampler,
+    Variables,
+    Workspace,
+)
 from horovodjob_cli.runs import execution
 from horovodjob_cli.runs import sweep as sweeps
 from horovodjob_cli.runs.job_manifest import OUTPUT, submission
@@ -27,16 +41,47 @@ from horovodjob_cli.runs.local import run_here
 from horovodjob_cli.runs.request import RunRequest, claim_name, claim_paths, elastic_range
 
 app = group("Run a script as a job.")
+# Programs that start several processes of a training, as mpirun of the job does already.
+STARTERS = ("torchrun", "horovodrun", "mpirun", "mpiexec", "accelerate", "deepspeed")
+COMMAND_FOLLOWS = "--command-follows"
+MODULE_OPTIONS = ("-m", "--module")
 
 
-@command(app, "run", table=TABLE, context_settings={"allow_interspersed_args": False})
+class ProgramCommand(TyperCommand):
+    """A command line whose options end with the program: a script, `-m MODULE`, or `--` before any command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Marks `--`, which click drops, and ends the options after the module."""
+        flags = {name for each in self.params if getattr(each, "is_flag", False) for name in each.opts}
+        position = 0
+        while position < len(args) and args[position].startswith("-"):
+            name, equals, _ = args[position].partition("=")
+            if name == "--":
+                args = [*args[:position], COMMAND_FOLLOWS, *args[position:]]
+                break
+            is_attached = bool(equals) or (name[:2] != "--" and len(name) > 2)  # such as -nNAME
+            position += 1 if is_attached or name in flags else 2
+            if position <= len(args) and (name in MODULE_OPTIONS or name[:2] == "-m"):
+                args = [*args[:position], "--", *args[position:]]
+                break
+        return super().parse_args(ctx, args)
+
+
+@command(app, "run", table=TABLE, cls=ProgramCommand, context_settings={"allow_interspersed_args": False})
 @with_account
 def run(
     account: Options,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SCRIPT [ARGUMENTS]...", help="Script of the directory, and its arguments."),
+        typer.Argument(
+            metavar="SCRIPT|-m MODULE|-- COMMAND [ARGUMENTS]...",
+            help="Script of the directory, module or any command, and its arguments.",
+        ),
     ] = None,
+    module: Annotated[
+        str | None, typer.Option("--module", "-m", metavar="MODULE", help="Run a module, as python -m does.")
+    ] = None,
+    command_follows: Annotated[bool, typer.Option(COMMAND_FOLLOWS, hidden=True)] = False,
     workdir: Annotated[
         Path | None,
         typer.Option(
@@ -110,12 +155,10 @@ def run(
             "argument --NAME=VALUE; repeatable.",
         ),
     ] = None,
-    metric: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Metric that --sweep optimizes. Default: val_loss.")
-    ] = None,
-    direction: Annotated[
-        str | None, typer.Option(metavar="DIRECTION", help="min or max, for --sweep. Default: by the metric's name.")
-    ] = None,
+    metric: Metric = None,
+    goal: BestGoal = None,
+    sampler: Sampler = None,
+    new: NewSetup = False,
     trials: Annotated[
         int | None, typer.Option(metavar="NUMBER", min=1, help="Number of trials of --sweep. Default: 20.")
     ] = None,
@@ -129,7 +172,8 @@ def run(
 ) -> Any:
     """Run a script with its directory as a job, show its output, and exit with its exit code.
 
-    Ctrl-C leaves the job alone; `hvj attach` shows its further output. Options of hvj come before the script.
+    Ctrl-C leaves the job alone; `hvj attach` shows its further output. Options of hvj come before the script, before
+    `-m MODULE`, or before `--` and any command, which each rank runs.
     """
     if remove and detach:
         raise UsageError("--rm deletes the job when hvj has seen its end, so it cannot be combined with --detach")
@@ -143,9 +187,12 @@ def run(
         raise UsageError("--share and --claim are two places for the directory; use one of them")
     if download and not local and (detach or not (share or claim or source)):
         raise UsageError("--download needs --share or --claim, whose job has an output directory, and no --detach")
+    is_script = bool(words) and not (module or command_follows or source)
     request = RunRequest(
-        script=words[0] if words else None,
-        args=tuple(words[1:]) if words else (),
+        script=words[0] if words and is_script else None,
+        args=tuple(words or ())[is_script:],
+        module=module,
+        is_command=command_follows and not source,
         workdir=workdir,
         name=name,
         nodes=nodes,
@@ -166,10 +213,10 @@ def run(
         source=source,
     )
     if local:
-        raise typer.Exit(run_here(request, download))
+        raise typer.Exit(run_here(request, download, quiet=quiet))
     namespace = kube.namespace(workspace)
-    settings = {"metric": metric, "direction": direction, "trials": trials, "parallel": parallel}
-    given = {name: value for name, value in settings.items() if value is not None}
+    settings = {"metric": metric, "goal": goal, "sampler": sampler, "trials": trials, "parallel": parallel, "new": new}
+    given = {name: value for name, value in settings.items() if value}
     if sweep:
         return _sweep(request, namespace, sweep, given, dry_run=dry_run, quiet=quiet)
     if given:
@@ -177,6 +224,8 @@ def run(
     if dry_run:
         sys.stdout.write(execution.yaml_text(submission(request, namespace)))
         return None
+    if request.is_command and request.args and not quiet:
+        sys.stderr.write(_command_text(request))
     job = execution.create(request, namespace, quiet=quiet)
     if detach:
         sys.stdout.write(f"{batchai_records.display_name(job)}\n")
@@ -196,18 +245,25 @@ def run(
     raise typer.Exit(code)
 
 
+def _command_text(request: RunRequest) -> str:
+    """What each rank runs, for a command that can be one which starts ranks itself."""
+    nodes = request.nodes or (request.elastic or (1, 1))[1]
+    ranks = nodes * max(1 if request.gpus is None else request.gpus, 1)
+    text = f"{f'each of {ranks} ranks' if ranks > 1 else 'one rank'} runs: {shlex.join(request.args)}\n"
+    if (name := PurePath(request.args[0]).name) in STARTERS:
+        text += f"{name} starts processes itself, once in each rank: mostly, `hvj run -- python3 ...` is meant\n"
+    return text
+
+
 def _sweep(
     request: RunRequest, namespace: str, options: list[str], settings: dict[str, Any], *, dry_run: bool, quiet: bool
 ) -> Any:
     """The record of the best trial."""
-    made = submission(request, namespace)
-    definition = sweeps.definition(made, options, {"metric": "val_loss", **settings})
-    running = Sweep(definition, namespace, (lambda line: None) if quiet else to_standard_error)
-    first = replace(made, job=running.first_job())
+    show: Callable[[str], None] = (lambda line: None) if quiet else to_standard_error
+    parameters = sweeps.of_options(options)
     if dry_run:
-        sys.stdout.write(execution.yaml_text(first))
+        made, sweep = sweeps.first(request, namespace, parameters, settings, show)
+        sys.stdout.write(execution.yaml_text(replace(made, job=sweep.first_job())))
         return None
-    job_creation.validate(first)
-    execution.send_code(request, made, quiet=quiet)
-    with sweeps.with_code(made, definition):
-        return followed(running, definition)
+    with sweeps.prepared(request, namespace, parameters, settings, show, quiet=quiet) as running:
+        return followed(running)

@@ -1,6 +1,7 @@
 """`hvj sweep`: jobs of one experiment with the parameters that Optuna chooses."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +12,10 @@ from horovodjob.sweeps.definition import Definition
 from horovodjob.sweeps.trials import State
 from horovodjob.training_history import Goal
 from horovodjob_cli.cluster import kube
-from horovodjob_cli.commands import command, group
+from horovodjob_cli.commands import CommandResult, command, group
 from horovodjob_cli.jobs import sweep as sweeps
-from horovodjob_cli.options import Quiet, Workspace
+from horovodjob_cli.jobs import sweep_records
+from horovodjob_cli.options import BestGoal, Metric, NewSetup, Quiet, Sampler, Workspace
 
 # The second alternative reads a manifest, which a dry run prints.
 TABLE = {
@@ -51,57 +53,85 @@ def run(
     workspace: Workspace = None,
     trials: Trials = None,
     parallel: Parallel = None,
+    metric: Metric = None,
+    goal: BestGoal = None,
+    sampler: Sampler = None,
+    new: NewSetup = False,
     quiet: Quiet = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the job of the first trial only.")] = False,
 ) -> Any:
     """Run a sweep until all its trials have ended, and print the best one; `run` can be left out.
 
-    A sweep that was interrupted continues.
+    A sweep that was interrupted continues. Its options replace what the file has.
     """
-    definition = sweeps.of_file(config_file, name=name, trials=trials, parallel=parallel)
-    namespace = workspace or (definition.job.get("metadata") or {}).get("namespace")
-    sweep = sweeps.Sweep(definition, kube.namespace(namespace), _ignore if quiet else sweeps.to_standard_error)
+    definition = sweep_records.of_file(
+        config_file, name=name, trials=trials, parallel=parallel, metric=metric, direction=goal, sampler=sampler
+    )
+    namespace = kube.namespace(workspace or (definition.job.get("metadata") or {}).get("namespace"))
+    sweep = sweeps.Sweep(definition, namespace, _ignore if quiet else sweeps.to_standard_error, is_new=new)
     if dry_run:
         return sweep.first_job()
-    return followed(sweep, definition)
+    return followed(sweep)
 
 
 @command(app, "resume", table=TABLE)
 def resume(
-    name: SweepName, workspace: Workspace = None, trials: Trials = None, parallel: Parallel = None, quiet: Quiet = False
+    name: SweepName,
+    workspace: Workspace = None,
+    trials: Trials = None,
+    parallel: Parallel = None,
+    metric: Metric = None,
+    goal: BestGoal = None,
+    quiet: Quiet = False,
 ) -> Any:
-    """Continue a sweep as its jobs record it; needs no file."""
+    """Continue a sweep as its jobs record it; needs no file. Another metric is read from the epochs of its jobs."""
     namespace = kube.namespace(workspace)
-    definition = sweeps.existing(name, namespace, trials=trials, parallel=parallel)
-    return followed(sweeps.Sweep(definition, namespace, _ignore if quiet else sweeps.to_standard_error), definition)
+    definition = sweep_records.existing(
+        name, namespace, trials=trials, parallel=parallel, metric=metric, direction=goal
+    )
+    return followed(sweeps.Sweep(definition, namespace, _ignore if quiet else sweeps.to_standard_error))
 
 
 @command(app, "show", table=TABLE)
-def show(name: SweepName, workspace: Workspace = None) -> Any:
+def show(name: SweepName, workspace: Workspace = None, metric: Metric = None, goal: BestGoal = None) -> Any:
     """Show the trials of a sweep."""
-    jobs = sweeps.jobs_of(name, kube.namespace(workspace))
-    definition = sweeps.definition_of(jobs)
-    trials = sweeps.trials_of(jobs, definition)
+    jobs = sweep_records.jobs_of(name, kube.namespace(workspace))
+    definition = sweep_records.parsed(name, sweep_records.definition_of(jobs).source, metric=metric, direction=goal)
+    trials = sweep_records.trials_of(jobs, definition)
+    setups = dict.fromkeys(trial.setup for trial in trials.values())
+    for setup in setups:
+        own = {number: trial for number, trial in trials.items() if trial.setup == setup}
+        note = f", setup {setup}," if len(setups) > 1 else ""
+        most = f" of {definition.trials} trials" if setup == definition.setup else ""
+        sys.stderr.write(f"sweep {name}{note} {_summary(own, definition, most)}\n")
+    records = [sweep_trials.record(trial, definition.metric) for trial in trials.values()]
+    return CommandResult(records, table={**TABLE, "Setup": "setup"} if len(setups) > 1 else TABLE)
+
+
+def _summary(trials: Mapping[int, sweep_trials.Trial], definition: Definition, most: str) -> str:
     states = [trial.state for trial in trials.values()]
     counts = ", ".join(f"{states.count(state)} {state}" for state in State if state in states)
     goal = "maximizes" if definition.goal is Goal.MAX else "minimizes"
     best = sweep_trials.best(trials, definition.goal)
     end = f"; the best is trial {best.number} with {best.value:.5g}" if best else ""
-    sys.stderr.write(f"sweep {name} {goal} {definition.metric}: {counts} of {definition.trials} trials{end}\n")
-    return [sweep_trials.record(trial, definition.metric) for trial in trials.values()]
+    return f"{goal} {definition.metric}: {counts}{most}{end}"
 
 
 @command(app, "best", table=TABLE)
-def best(name: SweepName, workspace: Workspace = None) -> Any:
-    """Show the best trial of a sweep."""
-    jobs = sweeps.jobs_of(name, kube.namespace(workspace))
-    definition = sweeps.definition_of(jobs)
-    trials = sweeps.trials_of(jobs, definition)
-    return _best_record(sweep_trials.best(trials, definition.goal), definition)
+def best(name: SweepName, workspace: Workspace = None, metric: Metric = None, goal: BestGoal = None) -> Any:
+    """Show the best trial of a sweep, of those with the newest code, image and settings."""
+    jobs = sweep_records.jobs_of(name, kube.namespace(workspace))
+    definition = sweep_records.parsed(name, sweep_records.definition_of(jobs).source, metric=metric, direction=goal)
+    trials = sweep_records.trials_of(jobs, definition)
+    own = sweep_records.compared(trials, definition)
+    if others := len(trials) - len(own):
+        sys.stderr.write(f"{others} trials have another setup and are not compared: see `hvj sweep show {name}`\n")
+    return _best_record(sweep_trials.best(own, definition.goal), definition)
 
 
-def followed(sweep: sweeps.Sweep, definition: Definition) -> Any:
+def followed(sweep: sweeps.Sweep) -> Any:
     """The record of the best trial, after the end of all. Raises CliError if none is complete."""
+    definition = sweep.definition
     try:
         sweep.run()
     except KeyboardInterrupt:
@@ -115,7 +145,7 @@ def followed(sweep: sweeps.Sweep, definition: Definition) -> Any:
 
 
 def _best_record(trial: sweep_trials.Trial | None, definition: Definition) -> Any:
-    return sweep_trials.record(sweeps.complete(trial, definition.name), definition.metric)
+    return sweep_trials.record(sweep_records.complete(trial, definition.name), definition.metric)
 
 
 def _ignore(line: str) -> None:

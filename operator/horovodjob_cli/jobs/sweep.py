@@ -6,102 +6,32 @@ The jobs are the only record: a run that begins again, or a second one elsewhere
 import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-from horovodjob.api.constants import ANNOTATION_PRUNED, LABEL_SWEEP, LABEL_TRIAL
-from horovodjob.conversion import ConversionError
-from horovodjob.sweeps import definition as definitions
+from horovodjob import training_history
+from horovodjob.api.constants import ANNOTATION_PRUNED, LABEL_SWEEP, LABEL_TRIAL, Phase
 from horovodjob.sweeps import trials as sweep_trials
 from horovodjob.sweeps.definition import Definition
-from horovodjob.sweeps.parameters import Value, text
+from horovodjob.sweeps.parameters import Value
 from horovodjob.sweeps.trials import State, Trial
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.watch import SYNCED, changes, retried
-from horovodjob_cli.errors import CliError, NotFound, UsageError
-from horovodjob_cli.jobs import batchai_records, document_files, manifests
+from horovodjob_cli.errors import CliError, UsageError
+from horovodjob_cli.jobs import batchai_records, sweep_records
 
 Object = dict[str, Any]
 NEEDED = "hvj sweep needs Optuna: install it with `pip install 'horovodjob[sweep]'`"
 
 
-def jobs_of(name: str, namespace: str) -> list[Object]:
-    """The jobs of a sweep, by trial. Raises NotFound."""
-    selection = _selection(name, namespace)
-    jobs = [job for job in kube.custom().list_namespaced_custom_object(**selection)["items"] if _is_trial(job)]
-    if not jobs:
-        raise NotFound(f"sweep {name} has no job in workspace {namespace}; see `hvj experiment list`")
-    return sorted(jobs, key=lambda job: (job["metadata"]["creationTimestamp"], len(job["metadata"]["name"])))
-
-
-def definition_of(jobs: list[Object]) -> Definition:
-    """The definition that the newest job has. Raises UsageError."""
-    try:
-        return sweep_trials.definition_of(jobs[-1])
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-
-
-def trials_of(jobs: list[Object], definition: Definition) -> dict[int, Trial]:
-    """The trials of the jobs, by number. Raises UsageError."""
-    try:
-        found = [sweep_trials.trial(job, definition) for job in jobs]
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    return {trial.number: trial for trial in sorted(found, key=lambda trial: trial.number)}
-
-
-def parameters_text(values: Mapping[str, Value]) -> str:
-    """The values on one line, numbers with four digits."""
-    return " ".join(
-        f"{name}={f'{value:.4g}' if isinstance(value, float) else text(value)}" for name, value in values.items()
-    )
-
-
-def trial_text(trial: Trial, metric: str) -> str:
-    """The end of a trial on one line."""
-    match trial.state:
-        case State.COMPLETE:
-            return f"{metric} {trial.value:.5g}"
-        case State.PRUNED:
-            return trial.message + (f", {metric} {trial.points[-1][1]:.5g}" if trial.points else "")
-        case State.FAILED:
-            return f"failed: {trial.message}"
-    return "running"
-
-
-def parsed(where: Path | str, source: Mapping[str, Any], **changes: Any) -> Definition:
-    """The definition of a document, with the changes that are not None. Raises UsageError with all problems."""
-    try:
-        return definitions.parse({**source, **{key: value for key, value in changes.items() if value is not None}})
-    except ConversionError as error:
-        raise manifests.refused(Path(where), error.problems) from None
-
-
-def of_file(path: Path, **changes: Any) -> Definition:
-    """The definition of a file, as `parsed` gives it. Raises UsageError."""
-    documents = document_files.documents(path)
-    if len(documents) != 1:
-        raise UsageError(f"{path} has {len(documents)} objects; a sweep is one, with its job in the field job")
-    return parsed(path, documents[0], **changes)
-
-
-def existing(name: str, namespace: str, **changes: Any) -> Definition:
-    """The definition that the jobs of a sweep have, as `parsed` gives it. Raises NotFound, UsageError."""
-    return parsed(name, definition_of(jobs_of(name, namespace)).source, **changes)
-
-
-def complete(trial: Trial | None, name: str) -> Trial:
-    """The trial. Raises CliError if it is none."""
-    if trial is None:
-        raise CliError(f"no trial of sweep {name} is complete; `hvj sweep show {name}` shows why")
-    return trial
-
-
 class Sweep:
-    """A sweep that runs in a namespace. `show` gets a line for each trial that begins or ends."""
+    """A sweep that runs in a namespace. `show` gets a first line, and one for each trial that begins or ends.
 
-    def __init__(self, definition: Definition, namespace: str, show: Callable[[str], None]) -> None:
+    With `is_new`, it may begin beside trials of other code, images, settings or parameters, which it never compares.
+    """
+
+    def __init__(
+        self, definition: Definition, namespace: str, show: Callable[[str], None], *, is_new: bool = False
+    ) -> None:
         try:
             from horovodjob.sweeps import study
         except ModuleNotFoundError as error:
@@ -109,8 +39,10 @@ class Sweep:
                 raise
             raise CliError(NEEDED) from None
         self._new_study = study.Study
-        self._definition, self._namespace, self._show = definition, namespace, show
-        self._most_trials = study.most_trials(definition)
+        self.definition, self._namespace, self._show = definition, namespace, show
+        self._is_new = is_new
+        self._others: dict[str, Object] = {}
+        self._is_metric_known = self._has_named_metrics = False
         self._jobs: dict[int, Object] = {}
         self._trials: dict[int, Trial] = {}
         self._failures = 0
@@ -119,7 +51,11 @@ class Sweep:
     @property
     def best(self) -> Trial | None:
         """The best trial so far."""
-        return sweep_trials.best(self._trials, self._definition.goal)
+        return sweep_trials.best(self._trials, self.definition.goal)
+
+    def complete(self) -> Trial:
+        """The best trial. Raises CliError if none is complete."""
+        return sweep_records.complete(self.best, self.definition.name)
 
     def first_job(self) -> Object:
         """The job that a new sweep would create first. Raises UsageError."""
@@ -129,14 +65,16 @@ class Sweep:
         """Return when all trials have ended. Raises CliError after too many failures in a row."""
         is_synced = False
         for change, job in changes(
-            kube.custom().list_namespaced_custom_object, _selection(self._definition.name, self._namespace)
+            kube.custom().list_namespaced_custom_object, sweep_records.selection(self.definition.name, self._namespace)
         ):
             if change == SYNCED:
                 if not is_synced:
                     self._begin()
                 is_synced = True
-            elif not _is_trial(job):
+            elif not sweep_records.is_trial(job):
                 continue
+            elif not self._is_own(job):
+                self._others[job["metadata"]["name"]] = job
             elif not is_synced:
                 self._jobs[self._trial(job).number] = job
             else:
@@ -145,37 +83,49 @@ class Sweep:
                 return
 
     def _begin(self) -> None:
-        if self._jobs:
-            self._check_search()
+        if self._others and not self._jobs and not self._is_new:
+            self._refuse_others()
         self._trials = {number: self._trial(job) for number, job in self._jobs.items()}
         self._study = self._built()
+        metric = self.definition.metric
+        self._is_metric_known = any(metric in training_history.reported_metrics(job) for job in self._jobs.values())
+        self._show(sweep_records.first_line(self.definition))
+        if self._others:
+            self._show(f"{len(self._others)} trials of sweep {self.definition.name} have another setup: not compared")
         if self._jobs:
             states = [trial.state for trial in self._trials.values()]
             running = states.count(State.RUNNING)
-            self._show(f"sweep {self._definition.name} continues after {len(states)} trials, of which {running} run")
+            self._has_named_metrics = True  # the user has seen them, and continues
+            self._show(f"sweep {self.definition.name} continues after {len(states)} trials, of which {running} run")
         for number in sorted(self._jobs):
             self._observe(self._jobs[number])
 
-    def _check_search(self) -> None:
-        """Raises UsageError if the existing trials searched something else."""
-        other, own = definition_of([self._jobs[max(self._jobs)]]).search, self._definition.search
-        if differing := [key for key in {**other, **own} if other.get(key) != own.get(key)]:
-            name = self._definition.name
-            raise UsageError(
-                f"sweep {name} exists in workspace {self._namespace} with another {', '.join(differing)}: choose "
-                f"another name, or delete its jobs with `hvj experiment delete -n {name} -w {self._namespace}`"
-            )
+    def _refuse_others(self) -> None:
+        """Raises UsageError with what differs from the newest trial."""
+        newest = max(self._others.values(), key=lambda job: self._trial(job).number)
+        differing = ", ".join(self.definition.differences(sweep_records.definition_of([newest])))
+        name = self.definition.name
+        raise UsageError(
+            f"sweep {name} exists in workspace {self._namespace} with another {differing}: add --new to try all again, "
+            "apart from its trials, or choose another name"
+        )
+
+    def _is_own(self, job: Object) -> bool:
+        try:
+            return sweep_trials.setup_of(job) == self.definition.setup
+        except ValueError as error:
+            raise UsageError(str(error)) from None
 
     def _step(self) -> bool:
         """Create the jobs that can run now. Returns whether the sweep has ended."""
         while True:
-            following = max(self._trials, default=-1) + 1
             unfinished = sum(not batchai_records.is_finished(job) for job in self._jobs.values())
-            if following >= self._most_trials:
+            if len(self._trials) >= self.definition.trials:
                 return not unfinished
-            if unfinished >= self._definition.parallel:
+            if unfinished >= self.definition.parallel:
                 return False
-            self._create(following)
+            others = [int(job["metadata"]["labels"][LABEL_TRIAL]) for job in self._others.values()]
+            self._create(max((*self._trials, *others), default=-1) + 1)
 
     def _create(self, number: int) -> None:
         """Create a trial's job, or adopt the one that another program has created."""
@@ -193,13 +143,18 @@ class Sweep:
                 self._study = self._built()
                 return
             job = existing
-        if (job["metadata"].get("labels") or {}).get(LABEL_SWEEP) != self._definition.name:
+        if (job["metadata"].get("labels") or {}).get(LABEL_SWEEP) != self.definition.name:
             name = job["metadata"]["name"]
             raise CliError(f"job {name} exists and is no trial of this sweep: delete it, or choose another name")
+        if not self._is_own(job):  # of a program with other code, which the watch may not have shown yet
+            self._others[job["metadata"]["name"]] = job
+            self._study = self._built()
+            return
         self._jobs[number], self._trials[number] = job, self._trial(job)
         if dict(self._trials[number].parameters) != values:
             self._study = self._built()
-        self._show(f"trial {number}: job {job['metadata']['name']} {parameters_text(self._trials[number].parameters)}")
+        values_text = sweep_records.parameters_text(self._trials[number].parameters)
+        self._show(f"trial {number}: job {job['metadata']['name']} {values_text}")
 
     def _observe(self, job: Object, *, is_deleted: bool = False) -> None:
         trial = self._trial(job)
@@ -213,11 +168,31 @@ class Sweep:
         else:
             self._jobs[number] = job
         self._trials[number] = trial
+        self._check_metric(job, trial)
         if self._study.observe(trial) and self._prune(job, trial):
             trial = self._trials[number]
             self._study.observe(trial)
         if trial.state is not State.RUNNING and (before is None or before.state is State.RUNNING):
             self._show_end(trial)
+
+    def _check_metric(self, job: Object, trial: Trial) -> None:
+        """Show at the first report that the metric is not among those that the program reports. Raises CliError."""
+        metric, reported = self.definition.metric, training_history.reported_metrics(job)
+        self._is_metric_known = self._is_metric_known or metric in reported
+        is_succeeded = trial.state is State.FAILED and (job.get("status") or {}).get("phase") == Phase.SUCCEEDED
+        if self._is_metric_known or not (training_history.metric_names([job]) or is_succeeded):
+            return
+        close = sweep_records.closest(metric, reported)
+        name, known = self.definition.name, ", ".join(reported) or "no metric at all"
+        sentence = f"trial {trial.number} reports no {metric}, but {known}"
+        correction = f"`hvj sweep resume {name} -w {self._namespace} --metric {close or 'NAME'}` continues with another"
+        # Only some epochs have a validation.
+        may_come = metric.startswith("val_") and not any(each.startswith("val_") for each in reported)
+        if is_succeeded or (close and not may_come and not self._has_named_metrics):
+            raise CliError(f"{sentence}; {correction}, and its jobs are kept")
+        if not self._has_named_metrics:
+            self._has_named_metrics = True
+            self._show(f"{sentence}, so far; {correction}")
 
     def _prune(self, job: Object, trial: Trial) -> bool:
         """Request the job's termination. Returns whether that was in time."""
@@ -237,11 +212,11 @@ class Sweep:
     def _show_end(self, trial: Trial) -> None:
         best = self.best
         note = " (the best so far)" if best is not None and best.number == trial.number else ""
-        self._show(f"trial {trial.number}: {trial_text(trial, self._definition.metric)}{note}")
+        self._show(f"trial {trial.number}: {sweep_records.trial_text(trial, self.definition.metric)}{note}")
         if trial.is_terminated:
             return
         self._failures = self._failures + 1 if trial.state is State.FAILED else 0
-        if self._failures >= self._definition.max_failures:
+        if self._failures >= self.definition.max_failures:
             raise CliError(
                 f"{self._failures} trials in a row failed, the last is job {trial.job}: {trial.message}; no more are "
                 "created: correct the job and run the sweep again, which continues it"
@@ -249,7 +224,7 @@ class Sweep:
 
     def _built(self) -> Any:
         try:
-            return self._new_study(self._definition, self._trials.values())
+            return self._new_study(self.definition, self._trials.values())
         except ValueError as error:
             raise UsageError(str(error)) from None
 
@@ -260,11 +235,11 @@ class Sweep:
             raise UsageError(str(error)) from None
 
     def _job(self, number: int, values: Mapping[str, Value]) -> Object:
-        return sweep_trials.trial_job(self._definition, number, values, self._namespace)
+        return sweep_trials.trial_job(self.definition, number, values, self._namespace)
 
     def _trial(self, job: Object) -> Trial:
         try:
-            return sweep_trials.trial(job, self._definition)
+            return sweep_trials.trial(job, self.definition)
         except ValueError as error:
             raise UsageError(str(error)) from None
 
@@ -273,13 +248,3 @@ def to_standard_error(line: str) -> None:
     """Print a line with the time of day."""
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {line}\n")
     sys.stderr.flush()
-
-
-def _is_trial(job: Object) -> bool:
-    """Whether the job is not a copy of a trial, which has its labels and another name."""
-    labels = job["metadata"]["labels"]
-    return bool(job["metadata"]["name"] == f"{labels[LABEL_SWEEP]}-{labels.get(LABEL_TRIAL)}")
-
-
-def _selection(name: str, namespace: str) -> Object:
-    return {**kube.JOBS, "namespace": namespace, "label_selector": f"{LABEL_SWEEP}={name}"}

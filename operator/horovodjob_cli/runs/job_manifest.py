@@ -1,6 +1,7 @@
 """The job of a run, and its code as a ConfigMap: objects that can be put into Git as they are."""
 
 import copy
+import re
 import secrets
 import shlex
 from dataclasses import dataclass
@@ -73,20 +74,24 @@ def submission(request: RunRequest, namespace: str) -> RunSubmission:
 
 def _new(request: RunRequest, namespace: str) -> RunSubmission:
     directory = request.workdir or Path()
-    files = code_files(directory)
-    script, interpreter = script_of(request, directory, files)
-    job = _metadata(request.name or f"{PurePosixPath(script).stem}-{secrets.token_hex(3)}", namespace)
+    files = files_of(request)
+    words = program(request, directory, files)
+    job = _metadata(request.name or f"{_program_name(request, words)}-{secrets.token_hex(3)}", namespace)
     spec: Object = job["spec"]
     spec |= {
         "image": "",  # the operator's default
-        "script": {"path": f"{CODE_DIRECTORY}/{literal(script)}", "interpreter": interpreter},
         "worker": {"template": _in_directory(Role.WORKER)},
         "launcher": {"template": _in_directory(Role.LAUNCHER)},
         # A script that fails mostly has an error, which a restart repeats. Lost nodes do not count as restarts.
         "runPolicy": {"backoffLimit": 0},
     }
-    if request.args:
-        spec["script"]["args"] = [literal(each) for each in request.args]
+    if request.is_command or request.module:
+        spec["command"] = [literal(each) for each in words]
+    else:
+        interpreter, script, *arguments = words
+        spec["script"] = {"path": f"{CODE_DIRECTORY}/{literal(script)}", "interpreter": interpreter}
+        if arguments:
+            spec["script"]["args"] = [literal(each) for each in arguments]
     _add_volume(spec, CODE, CODE_DIRECTORY, emptyDir={})
     tree: FileTree | None = None
     code: tuple[Object, ...] = ()
@@ -182,17 +187,43 @@ def _metadata(name: str, namespace: str) -> Object:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {}}
 
 
-def script_of(request: RunRequest, directory: Path, files: list[CodeFile]) -> tuple[str, str]:
-    """The path of the script below the directory, and its interpreter. Raises UsageError."""
+def files_of(request: RunRequest) -> list[CodeFile]:
+    """The files of the directory, and those that were generated beside it. Raises UsageError."""
+    found = {file.path: file for file in code_files(request.workdir or Path())}
+    for path, source in request.generated.items():
+        found[path] = CodeFile(path, source, source.stat().st_size, False)
+    return sorted(found.values(), key=lambda file: file.path)
+
+
+def program(request: RunRequest, directory: Path, files: list[CodeFile]) -> list[str]:
+    """The command of a rank in the directory, with its arguments; a script is a path below it. Raises UsageError."""
+    if request.is_command:
+        if not request.args:
+            raise UsageError("name the command to run after --, such as `hvj run -- python3 train.py`")
+        return list(request.args)
+    if request.module:
+        if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", request.module):
+            raise UsageError(f"-m {request.module!r} must be the name of a module, such as package.train, and no path")
+        return ["python3", "-m", request.module, *request.args]
     if request.script is None:
         raise UsageError("name the script to run, such as `hvj run train.py`, or a job to run again with --from")
     script = _file_of(directory, files, request.script, "the script")
     interpreter = INTERPRETERS.get(PurePosixPath(script).suffix)
     if interpreter is None:
-        raise UsageError(
-            f"{script} is neither a .py nor a .sh file; start other programs from a script of the directory"
-        )
-    return script, interpreter
+        raise UsageError(f"{script} is neither a .py nor a .sh file; run other programs with `hvj run -- COMMAND`")
+    return [interpreter, script, *request.args]
+
+
+def _program_name(request: RunRequest, words: list[str]) -> str:
+    """What a job is called after: the script, the last part of the module, or the command."""
+    if request.module:
+        name = request.module.rpartition(".")[2]
+    else:
+        name = PurePosixPath(words[0] if request.is_command else words[1]).stem
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,40}", name):
+        return name
+    legal = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return (legal if legal[:1].isalpha() else f"job-{legal}")[:40].rstrip("-")
 
 
 def _file_of(directory: Path, files: list[CodeFile], given: str, what: str) -> str:

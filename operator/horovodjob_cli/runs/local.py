@@ -14,8 +14,7 @@ from pathlib import Path
 from horovodjob_cli.errors import UsageError
 from horovodjob_cli.jobs import manifests
 from horovodjob_cli.jobs.manifests import Submission
-from horovodjob_cli.runs.directory import code_files
-from horovodjob_cli.runs.job_manifest import OUTPUT, script_of
+from horovodjob_cli.runs.job_manifest import OUTPUT, files_of, program
 from horovodjob_cli.runs.request import RunRequest
 
 # Open MPI 4 and 5: more ranks than processors, and the user root, which containers have.
@@ -30,7 +29,7 @@ OPEN_MPI = {
 ENGINES = ("docker", "podman", "nerdctl")
 
 
-def run_here(request: RunRequest, output: Path | None) -> int:
+def run_here(request: RunRequest, output: Path | None, *, quiet: bool = True) -> int:
     """The exit code of the script with the ranks of all nodes, in a copy of the directory that is deleted at the end.
 
     With an image, or without mpirun, they run in a container. $AZ_BATCHAI_OUTPUT_output is `output`, or deleted as
@@ -39,8 +38,10 @@ def run_here(request: RunRequest, output: Path | None) -> int:
     if request.source:
         raise UsageError("--local runs a directory and --from a job of the cluster; use one of them")
     directory = request.workdir or Path()
-    files = code_files(directory)
-    script, interpreter = script_of(request, directory, files)
+    files = files_of(request)
+    words = program(request, directory, files)
+    if not quiet and (unused := unused_options(request)):
+        sys.stderr.write(f"{', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect with --local\n")
     spec = manifests.with_variables(Submission({"spec": {}}), request.env).job["spec"]
     processes = (request.nodes or (request.elastic or (1, 1))[1]) * max(1 if request.gpus is None else request.gpus, 1)
     engine = _engine(request)
@@ -59,7 +60,8 @@ def run_here(request: RunRequest, output: Path | None) -> int:
         variables = OPEN_MPI | {each["name"]: each["value"] for each in spec.get("env", ())}
         variables[f"AZ_BATCHAI_OUTPUT_{OUTPUT}"] = names["output"]
         if request.requirements is not None:
-            variables["PYTHONPATH"] = names["packages"]
+            own = variables.get("PYTHONPATH") or (None if engine else os.environ.get("PYTHONPATH"))
+            variables["PYTHONPATH"] = ":".join(filter(None, (own, names["packages"])))
         if engine:
             variables = {"HOME": "/tmp", **variables}  # the user of this machine has none in the image
 
@@ -75,7 +77,25 @@ def run_here(request: RunRequest, output: Path | None) -> int:
             install = ("python3", "-m", "pip", "install", "--quiet", "--target", names["packages"])
             if ended := run(*install, "-r", request.requirements):
                 return ended
-        return run("mpirun", "-n", str(processes), interpreter, script, *request.args)
+        return run("mpirun", "-n", str(processes), *words)
+
+
+def unused_options(request: RunRequest) -> list[str]:
+    """The options of the request that only a job has."""
+    options = {
+        "--name": request.name,
+        "--share": request.share,
+        "--claim": request.claim,
+        "--mount": request.mounts,
+        "--queue": request.queue,
+        "--cluster": request.pool,
+        "--spot": request.spot,
+        "--retries": request.retries,
+        "--experiment": request.experiment,
+        "--elastic": request.elastic if request.nodes else None,
+        "--gpus": request.gpus,
+    }
+    return [option for option, value in options.items() if value]
 
 
 def container_command(

@@ -1,9 +1,11 @@
-"""What `hvj run` is asked for."""
+"""What `hvj run`, `Client.run` and `Client.sweep` are asked for."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
+from typing import Any, TypedDict
 
 from horovodjob.azurefiles.credentials import Options
 from horovodjob_cli.errors import UsageError
@@ -13,7 +15,10 @@ CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A script of a directory with its arguments, and the values that differ from those of the job."""
+    """A program of a directory with its arguments, and the values that differ from those of the job.
+
+    The program is a script, a module of Python, or a command whose words are `args`.
+    """
 
     script: str | None = None
     args: tuple[str, ...] = ()
@@ -37,6 +42,77 @@ class RunRequest:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     source: str | None = None  # the job to run again
+    module: str | None = None
+    is_command: bool = False
+    generated: Mapping[str, Path] = field(default_factory=dict)  # files beside those of the directory, by path
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of `Client.run` and `Client.sweep`, which are those of `hvj run`."""
+
+    args: Sequence[object] | Mapping[str, object]
+    """More arguments of the program; for a function, its arguments by position or by name."""
+    module: str
+    """A module of Python to run instead of a script, as `python -m` does."""
+    command: Sequence[str]
+    """Any command to run instead of a script, in each rank."""
+    workdir: str | PathLike[str]
+    """Directory to send; by default the current one, and none for a function."""
+    name: str
+    nodes: int
+    gpus: int
+    image: str
+    requirements: str
+    env: Mapping[str, str]
+    share: str
+    claim: str
+    account: Options
+    mounts: Mapping[str, str]
+    """Paths in the containers, by PersistentVolumeClaim."""
+    queue: str
+    experiment: str
+    pool: str
+    spot: bool
+    elastic: tuple[int, int]
+    retries: int
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+# Options that the request has as the caller gives them.
+SAME = (
+    *("name", "nodes", "gpus", "image", "requirements", "share", "claim", "account", "mounts", "queue", "experiment"),
+    *("pool", "spot", "elastic", "retries", "labels", "annotations", "module"),
+)
+
+
+def request_of(
+    program: str | Callable[..., Any] | None,
+    arguments: Sequence[object],
+    options: RunOptions,
+    directory: Path,
+    *,
+    source: str | None = None,
+) -> RunRequest:
+    """The request of a program. The script of a function is written into `directory`. Raises UsageError."""
+    args, env, command = options.get("args") or (), options.get("env") or {}, options.get("command") or ()
+    if sum(each is not None for each in (program or None, options.get("module"), command or None)) > 1:
+        raise UsageError("script, module and command name a program each; use one of them")
+    values: dict[str, Any] = {name: value for name, value in options.items() if name in SAME and value is not None}
+    values |= {"source": source, "env": tuple(f"{key}={value}" for key, value in env.items())}
+    if workdir := options.get("workdir"):
+        values["workdir"] = Path(workdir)
+    if callable(program):
+        from horovodjob_cli.runs import function_script
+
+        script = function_script.write(program, arguments, args, directory)
+        values |= {"script": script.name, "generated": {script.name: script}}
+        values.setdefault("workdir", directory)
+        return RunRequest(**values)
+    if isinstance(args, Mapping):
+        raise UsageError("args has names, which only a function takes; use a list for a script")
+    words = (*command, *arguments, *args)
+    return RunRequest(script=program, args=tuple(map(str, words)), is_command=bool(command), **values)
 
 
 def elastic_range(option: str | None) -> tuple[int, int] | None:

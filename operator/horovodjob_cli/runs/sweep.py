@@ -3,7 +3,8 @@
 import contextlib
 import copy
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from horovodjob.api.constants import LABEL_EXPERIMENT
@@ -15,30 +16,81 @@ from horovodjob.sweeps.definition import Definition
 from horovodjob_cli.errors import NotFound, UsageError
 from horovodjob_cli.jobs import job_creation
 from horovodjob_cli.jobs.manifests import Submission
-from horovodjob_cli.jobs.sweep import jobs_of
+from horovodjob_cli.jobs.sweep import Sweep
+from horovodjob_cli.jobs.sweep_records import jobs_of
+from horovodjob_cli.runs import execution
+from horovodjob_cli.runs.job_manifest import RunSubmission, submission
+from horovodjob_cli.runs.request import RunRequest
 
 Object = dict[str, Any]
 ANNOTATION_USE = "horovodjob.dev/sweep-use"
+DEFAULT_METRIC = "val_loss"
+NAMES = {"goal": "direction"}  # in the document of a sweep
 
 
-def definition(made: Submission, options: Sequence[str], settings: Mapping[str, Any]) -> Definition:
-    """The sweep of a run. Each option NAME=VALUES is an argument --NAME=VALUE of its script. Raises UsageError."""
-    metadata, spec = made.job["metadata"], template.literal(copy.deepcopy(made.job["spec"]))
-    if "script" not in spec:
-        raise UsageError("--sweep adds arguments to a script, and the job of --from has no spec.script")
+def of_options(options: Sequence[str]) -> dict[str, str]:
+    """Values by parameter, from --sweep NAME=VALUES. Raises UsageError."""
     found: dict[str, str] = {}
     for option in options:
         name, equals, values = option.partition("=")
+        name = name.strip().removeprefix("--")
         if not equals or name in found:
             problem = "names a parameter twice" if equals else "must be NAME=VALUES, such as lr=log:1e-4:1e-1"
             raise UsageError(f"--sweep {option!r} {problem}")
         found[name] = values
-    spec["script"]["args"] = [*spec["script"].get("args", []), *(f"--{name}=${{{name}}}" for name in found)]
+    return found
+
+
+def definition(made: Submission, parameters: Mapping[str, Any], settings: Mapping[str, Any]) -> Definition:
+    """The sweep of a run. Each parameter NAME is an argument --NAME=VALUE of its program. Raises UsageError.
+
+    `settings` are metric, goal, sampler, trials and parallel, as far as they are given.
+    """
+    metadata, spec = made.job["metadata"], template.literal(copy.deepcopy(made.job["spec"]))
+    arguments = [f"--{name}=${{{name}}}" for name in parameters]
+    if "script" in spec:
+        spec["script"]["args"] = [*spec["script"].get("args", []), *arguments]
+    elif "command" in spec:
+        spec["command"] = [*spec["command"], *arguments]
+    else:
+        raise UsageError("--sweep adds arguments to a program, and the job of --from has neither script nor command")
     job = {**made.job, "metadata": {"labels": metadata.get("labels", {})}, "spec": spec}
+    given = {"metric": DEFAULT_METRIC, **{NAMES.get(name, name): value for name, value in settings.items()}}
     try:
-        return definitions.parse({"name": metadata["name"], **settings, "parameters": found, "job": job})
+        return definitions.parse({"name": metadata["name"], **given, "parameters": dict(parameters), "job": job})
     except ConversionError as error:
         raise UsageError("; ".join(map(str, error.problems))) from None
+
+
+@contextlib.contextmanager
+def prepared(
+    request: RunRequest,
+    namespace: str,
+    parameters: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    show: Callable[[str], None],
+    *,
+    quiet: bool = True,
+) -> Iterator[Sweep]:
+    """The sweep of a run, whose code the cluster has. Raises CliError, UsageError."""
+    made, running = first(request, namespace, parameters, settings, show)
+    job_creation.validate(replace(made, job=running.first_job()))
+    execution.send_code(request, made, quiet=quiet)
+    with with_code(made, running.definition):
+        yield running
+
+
+def first(
+    request: RunRequest,
+    namespace: str,
+    parameters: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    show: Callable[[str], None],
+) -> tuple[RunSubmission, Sweep]:
+    """The job of the request, and its sweep. `settings` are metric, goal, sampler, trials, parallel and new."""
+    made = submission(request, namespace)
+    found = {name: value for name, value in settings.items() if value is not None and name != "new"}
+    return made, Sweep(definition(made, parameters, found), namespace, show, is_new=bool(settings.get("new")))
 
 
 @contextlib.contextmanager

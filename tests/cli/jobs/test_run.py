@@ -5,11 +5,14 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -20,6 +23,7 @@ from cli.cluster_state import TIME, ClusterState
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj, hvj_process, terminal
 from cli.service_account import account_kubeconfig
+from horovodjob import Client, Trial, UsageError
 from horovodjob_cli.jobs import job_creation
 from horovodjob_cli.jobs.manifests import Submission
 from support.api_client import BASE, Api, Object, wait_for
@@ -252,6 +256,90 @@ def test_a_member_of_a_namespace_sweeps_a_script_whose_code_is_deleted_with_the_
     assert cluster.api.items(cluster.jobs) == []
     left = cluster.api.items(f"/api/v1/namespaces/{cluster.namespace}/configmaps")
     assert [each["metadata"]["name"] for each in left if "code" in each["metadata"]["name"]] == []
+
+
+def test_a_module_and_any_command_are_programs_too(hvj: Hvj, project: Path, cluster: ClusterState) -> None:
+    (project / "package" / "__main__.py").write_text("")
+    run = ("run", "--detach", "--name")
+    assert hvj(*run, "a", "--nodes", "2", "-m", "package.model", "--epochs", "3", "-m").code == 0
+    done = hvj(*run, "b", "--gpus=2", "--", "torchrun", "--nproc-per-node=2", "train.py", "--", "$HOME")
+    assert (done.code, hvj("run", "--quiet", "-dn", "c", "--module=package", "x").code) == (0, 0)
+    commands = [cluster.api.get(f"{cluster.jobs}/{name}")["spec"]["command"] for name in "abc"]
+    assert commands == [
+        ["python3", "-m", "package.model", "--epochs", "3", "-m"],
+        ["torchrun", "--nproc-per-node=2", "train.py", "--", "$$HOME"],
+        ["python3", "-m", "package", "x"],
+    ]
+    assert "each of 2 ranks runs: torchrun --nproc-per-node=2 train.py -- '$HOME'" in done.stderr
+    assert "torchrun starts processes itself, once in each rank" in done.stderr
+
+
+NOTEBOOK = """
+import math
+from pathlib import Path as P
+
+RATE = 0.5
+
+def scaled(x):
+    return x * RATE
+
+def train(lr, epochs=1, *, name="x"):
+    import sys
+    print(scaled(lr), epochs, name, math.floor(2.5), P("a") / "b", flush=True)
+
+model = object()
+
+def bad():
+    return model
+"""
+
+
+def test_python_runs_a_function_of_a_notebook_or_says_what_cannot_be_sent(
+    cluster: ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = tmp_path / "cell.py"
+    cell.write_text(NOTEBOOK)
+    notebook: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(NOTEBOOK, str(cell), "exec"), notebook)  # noqa: S102
+    client = Client()
+    job = client.run(notebook["train"], args={"lr": 3, "name": "it's"}, name="train", gpus=0)
+    assert repr(job) == f"Job(name='train', namespace='{cluster.namespace}', phase='Queued')"
+    code = code_of(cluster, job.manifest)
+    assert list(code) == ["train.py"]
+    (tmp_path / "train.py").write_text(code["train.py"])
+    command = [sys.executable, str(tmp_path / "train.py"), "--epochs=4"]  # the last word is of a sweep
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "1.5 4 it's 2 a/b\n"
+    with pytest.raises(UsageError, match="bad uses model, a object from outside, which cannot be sent"):
+        client.run(notebook["bad"])
+    with pytest.raises(UsageError, match="argument lr of train is a object, which cannot be sent"):
+        client.run(notebook["train"], args={"lr": object()})
+    with pytest.raises(UsageError, match="is no function with a name and a source"):
+        client.run(lambda: None)
+
+
+def test_python_sweeps_a_script_of_a_directory_with_the_options_of_a_run(
+    project: Path, cluster: ClusterState, member: None
+) -> None:
+    found: SimpleQueue[Trial] = SimpleQueue()
+    options: dict[str, Any] = {"workdir": project, "nodes": 2, "gpus": 0, "name": "digits"}
+    search: dict[str, Any] = {"parameters": {"lr": [0.1, 0.01]}, "metric": "score", "goal": "max", "parallel": 2}
+    client, lines = Client(), SimpleQueue[str]()
+
+    def sweep() -> None:
+        found.put(client.sweep("train.py", "--epochs", "3", **search, **options, progress=lines.put))
+
+    Thread(target=sweep, daemon=True).start()
+    for number, name in enumerate(("digits-0", "digits-1")):
+        job = wait_for("the trial", lambda: cluster.api.find(f"{cluster.jobs}/{name}"))  # noqa: B023
+        assert job["spec"]["script"]["args"][:2] == ["--epochs", "3"]
+        assert job["spec"]["worker"]["replicas"] == 2
+        cluster.run(name, training={"epoch": 1, "progress": 1, "metrics": {"score": number}})
+        cluster.succeed(name)
+    assert found.get(timeout=120).job == "digits-1"
+    assert lines.get_nowait() == "sweep digits maximizes score: 2 trials of lr, each combination once, 2 at a time"
+    assert code_of(cluster, job)["train.py"] == "import package.model"
+    with pytest.raises(UsageError, match="a sweep of a program needs parameters"):
+        client.sweep("train.py", workdir=project)
 
 
 @pytest.mark.parametrize(
@@ -530,7 +618,13 @@ def test_the_outputs_of_a_successful_run_are_downloaded(
         ((), "name the script to run, such as `hvj run train.py`"),
         (("missing.py",), "the script missing.py is not a file of the directory"),
         (("data.bin",), "the script data.bin is ignored by .gitignore or .hvjignore; add `!data.bin` to .hvjignore"),
-        ((".gitignore",), "is neither a .py nor a .sh file"),
+        ((".gitignore",), "is neither a .py nor a .sh file; run other programs with `hvj run -- COMMAND`"),
+        (("-m", "package/model.py"), "-m 'package/model.py' must be the name of a module"),
+        (("-m",), "option '-m' requires an argument"),
+        (("--gpus", "0", "--"), "name the command to run after --"),
+        (("--sweep", "lr=1 2", "train.py"), "parameters.lr: has the one value '1 2': write commas between values"),
+        (("--sweep", "lr=1,2", "--metric", "score", "train.py"), "add min or max (--goal)"),
+        (("--new", "train.py"), "--new has an effect only with --sweep"),
         (("--workdir", "missing", "train.py"), "--workdir missing is not a directory"),
         (("--requirements", "missing.txt", "train.py"), "--requirements missing.txt is not a file of the directory"),
         (("--elastic", "8:2", "train.py"), "--elastic '8:2' must be MIN:MAX, such as 2:8"),

@@ -157,11 +157,70 @@ def test_failures_in_a_row_end_a_sweep_and_another_search_cannot_continue_it(
         "and run the sweep again, which continues it"
     )
     file.write_text(yaml.safe_dump({**SWEEP, "parameters": {"lr": "log:1e-4:1", "nodes": [2, 4]}}))
-    assert "with another parameter lr: choose another name" in error_of("sweep", "-f", str(file))
+    assert "with another parameter lr: add --new to try all again" in error_of("sweep", "-f", str(file))
+
+
+def test_trials_of_other_code_are_never_compared_and_asked_for(hvj: Hvj, trials: Trials, file: Path) -> None:
+    with hvj_process("sweep", "-f", str(file), "--trials", "1", "--parallel", "1") as process:
+        trials.until("digits-0")
+        trials.succeed("digits-0", 0.99)
+        first = process.communicate(timeout=120)[1].splitlines()[0]
+    assert (
+        "sweep digits maximizes val_accuracy (by its name; --goal min for the opposite): 1 trial of lr, nodes" in first
+    )
+    changed = {**SWEEP, "job": job(command=["other", "--lr=${lr}"], worker={"replicas": "${nodes}", "gpus": 0})}
+    file.write_text(yaml.safe_dump(changed))
+    start = ("sweep", "-f", str(file), "--trials", "1", "--parallel", "1")
+    assert "with another spec.command: add --new to try all again, apart from its trials" in error_of(*start)
+    with hvj_process(*start, "--new") as process:
+        trials.until("digits-0", "digits-1")
+        trials.succeed("digits-1", 0.5)
+        stdout, stderr = process.communicate(timeout=120)
+    assert (json.loads(stdout)["job"], "have another setup: not compared" in stderr) == ("digits-1", True), stderr
+    with hvj_process(*start[:3], "--trials", "2") as process:  # continues the new ones without being asked again
+        trials.until("digits-0", "digits-1", "digits-2")
+        trials.succeed("digits-2", 0.4)
+        assert json.loads(process.communicate(timeout=120)[0])["job"] == "digits-1"
+    assert hvj("sweep", "best", "digits").data["job"] == "digits-1"
+    shown = hvj("sweep", "show", "digits", "-o", "table")
+    setups = [each["setup"] for each in hvj("sweep", "show", "digits").data]
+    assert (setups[0] != setups[1], setups[1] == setups[2], shown.stdout.split()[-1]) == (True, True, setups[2])
+    assert f"setup {setups[0]}, maximizes val_accuracy: 1 complete; the best is trial 0" in shown.stderr
+
+
+def test_a_wrong_metric_is_seen_at_the_first_report_and_corrected(hvj: Hvj, trials: Trials, file: Path) -> None:
+    with hvj_process("sweep", "-f", str(file), "--metric", "val_acc", "--trials", "2") as process:
+        trials.until("digits-0", "digits-1")
+        trials.train("digits-0", 0.5)
+        stderr = process.communicate(timeout=120)[1]
+    assert process.returncode == 1
+    assert stderr.splitlines()[-1].startswith(
+        "error: trial 0 reports no val_acc, but val_accuracy; `hvj sweep resume digits"
+    )
+    assert "--metric val_accuracy` continues" in stderr
+    trials.succeed("digits-0", 0.5)
+    trials.succeed("digits-1", 0.9)
+    assert hvj("sweep", "best", "digits", "--metric", "val_accuracy").data["value"] == 0.9
+    assert hvj("sweep", "resume", "digits", "--metric", "val_accuracy").data["job"] == "digits-1"
+
+
+def test_a_metric_that_only_some_epochs_have_is_waited_for_until_the_first_trial_has_ended(
+    trials: Trials, file: Path
+) -> None:
+    with hvj_process("sweep", "-f", str(file), "--metric", "score", "--goal", "max", "--parallel", "1") as process:
+        trials.until("digits-0")
+        trials.train("digits-0", 0.5)
+        assert process.stderr
+        while "trial 0 reports no score, but val_accuracy, so far" not in (line := process.stderr.readline()):
+            assert line
+        trials.succeed("digits-0", 0.5)
+        stderr = process.communicate(timeout=120)[1]
+    assert (process.returncode, trials.names()) == (1, ["digits-0"])
+    assert "error: trial 0 reports no score, but val_accuracy; `hvj sweep resume digits" in stderr
 
 
 def test_a_job_that_is_no_trial_is_an_error(cluster: ClusterState, file: Path) -> None:
     cluster.create("digits-0")
-    assert error_of("sweep", "-f", str(file)) == (
-        "error: job digits-0 exists and is no trial of this sweep: delete it, or choose another name\n"
+    assert error_of("sweep", "-f", str(file)).splitlines()[-1] == (
+        "error: job digits-0 exists and is no trial of this sweep: delete it, or choose another name"
     )

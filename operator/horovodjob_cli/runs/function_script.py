@@ -1,0 +1,130 @@
+"""A function, such as one of a notebook, as a script: its source, with what it uses of the module around it."""
+
+import ast
+import builtins
+import inspect
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from horovodjob_cli.errors import UsageError
+
+Function = Callable[..., Any]
+# --NAME=VALUE is what a sweep adds. A value that is no literal of Python is text.
+CALL = """
+if __name__ == "__main__":
+    import ast
+    import sys
+
+    def _value(text):
+        try:
+            return ast.literal_eval(text)
+        except (SyntaxError, ValueError):
+            return text
+
+    _given = dict(word[2:].split("=", 1) for word in sys.argv[1:])
+    {name}(*{args}, **{{**{kwargs}, **{{key.replace("-", "_"): _value(text) for key, text in _given.items()}}}})
+"""
+
+
+def write(function: Function, arguments: Sequence[object], args: object, directory: Path) -> Path:
+    """A script in the directory that calls the function. Raises UsageError for what cannot be sent."""
+    if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
+        raise UsageError(f"{function!r} is no function with a name and a source; define one with def")
+    name = function.__name__
+    positional = [*arguments, *(args if isinstance(args, Sequence) and not isinstance(args, str) else ())]
+    named = dict(args) if isinstance(args, Mapping) else {}
+    if not isinstance(args, Mapping | Sequence) or isinstance(args, str):
+        raise UsageError(f"args of {name} must be a list, or a dictionary of its arguments by name")
+    for what, value in (*enumerate(positional, 1), *named.items()):
+        if not _is_literal(value):
+            raise UsageError(f"argument {what} of {name} is a {type(value).__name__}, which cannot be sent: {SENT}")
+    parts: dict[str, str] = {}
+    _add(function, parts)
+    path = directory / f"{name}.py"
+    text = "\n\n".join(parts.values()) + "\n" + CALL.format(name=name, args=positional, kwargs=named)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+SENT = "use numbers, text, lists and dictionaries, and make everything else inside the function"
+
+
+def _add(function: FunctionType, parts: dict[str, str]) -> None:
+    """Add the source of the function, after what it uses of its module."""
+    name = function.__name__
+    source = _source(function)
+    parts[name] = ""  # so that a function which calls itself is added once
+    around = inspect.getclosurevars(function)
+    used = {**function.__globals__, **around.nonlocals}
+    for each in _names(function):
+        if each not in used or each in parts or (hasattr(builtins, each) and each not in function.__globals__):
+            continue
+        _add_value(each, used[each], function, parts)
+    del parts[name]
+    parts[name] = source
+
+
+def _add_value(name: str, value: object, function: FunctionType, parts: dict[str, str]) -> None:
+    if isinstance(value, ModuleType):
+        parts[name] = f"import {value.__name__} as {name}"
+    elif isinstance(value, FunctionType) and value.__module__ == function.__module__ and value.__name__ == name:
+        _add(value, parts)
+    elif isinstance(value, type) and value.__module__ == function.__module__ and value.__name__ == name:
+        _add_class(value, function, parts)
+    elif (module := getattr(value, "__module__", None)) not in (None, "__main__", function.__module__) and hasattr(
+        value, "__qualname__"
+    ):
+        parts[name] = f"from {module} import {getattr(value, '__qualname__')} as {name}"  # noqa: B009
+    elif _is_literal(value):
+        parts[name] = f"{name} = {value!r}"
+    else:
+        raise UsageError(
+            f"{function.__name__} uses {name}, a {type(value).__name__} from outside, which cannot be sent: {SENT}"
+        )
+
+
+def _add_class(value: type, function: FunctionType, parts: dict[str, str]) -> None:
+    source = _source(value)
+    parts[value.__name__] = ""
+    for each in ast.walk(ast.parse(source)):
+        if isinstance(each, ast.Name) and each.id not in parts and each.id in function.__globals__:
+            _add_value(each.id, function.__globals__[each.id], function, parts)
+    del parts[value.__name__]
+    parts[value.__name__] = source
+
+
+def _source(thing: FunctionType | type) -> str:
+    try:
+        source = textwrap.dedent(inspect.getsource(thing))
+        ast.parse(source)
+    except (OSError, TypeError, SyntaxError):
+        raise UsageError(
+            f"the source of {thing.__name__} is not known, because it was not written in a file or a cell: write it "
+            "into a script"
+        ) from None
+    return source.rstrip("\n")
+
+
+def _names(function: FunctionType) -> Iterable[str]:
+    """The names that the function takes from outside, also in functions inside it, in its annotations and defaults."""
+    found: dict[str, None] = {}
+    tree = ast.parse(_source(function))
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load):
+            found[each.id] = None
+    local = _locals(function.__code__)
+    return [name for name in found if name not in local or name in function.__code__.co_freevars]
+
+
+def _locals(code: CodeType) -> set[str]:
+    return set(code.co_varnames) | set(code.co_cellvars)
+
+
+def _is_literal(value: object) -> bool:
+    try:
+        return bool(ast.literal_eval(repr(value)) == value)
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        return False
