@@ -24,7 +24,7 @@ def archive(directory: Path, files: Sequence[CodeFile]) -> bytes:
     if (total := sum(file.size for file in files)) > MOST_PLAIN_BYTES:
         raise too_large(directory, files, f"has {size_text(total)}, which is more than {hint}")
     buffer = io.BytesIO()
-    with gzip.GzipFile("", "wb", 9, buffer, mtime=0) as compressed, tarfile.open(fileobj=compressed, mode="w") as tar:
+    with gzip.GzipFile("", "wb", 9, buffer, mtime=0) as compressed, _tar(compressed) as tar:
         for file in files:
             data = file.source.read_bytes()
             member = tarfile.TarInfo(file.path)
@@ -35,6 +35,13 @@ def archive(directory: Path, files: Sequence[CodeFile]) -> bytes:
         limit = f"has {size_text(len(packed))} compressed, which is more than the {size_text(MOST_BYTES)} that {hint}"
         raise too_large(directory, files, limit)
     return packed
+
+
+def _tar(compressed: gzip.GzipFile) -> tarfile.TarFile:
+    """An archive with the bytes of names as they are, which every tar reads."""
+    return tarfile.open(
+        fileobj=compressed, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape"
+    )
 
 
 def config_map(job_name: str, namespace: str, packed: bytes) -> Object:

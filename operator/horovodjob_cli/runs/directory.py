@@ -1,5 +1,6 @@
 """The files of a directory that a job needs: without those that .gitignore and .hvjignore name."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 from horovodjob_cli.errors import UsageError
 
 IGNORE_FILES = (".gitignore", ".hvjignore")
-ALWAYS_IGNORED = (".git/", ".venv/", "__pycache__/", ".ipynb_checkpoints/")
+# What a program that is sent to another machine does not need there; .hvjignore can name one with a ! before it.
+IGNORED_BY_DEFAULT = (".git/", ".venv/", "venv/", "env/", "node_modules/", "__pycache__/", ".ipynb_checkpoints/")
 MOST_FILES = 20_000
 NAMED_FILES = 5
 
@@ -22,12 +24,16 @@ class CodeFile:
     is_executable: bool
 
 
-def code_files(directory: Path) -> list[CodeFile]:
-    """The files by path; symbolic links are followed. Raises UsageError."""
+def code_files(directory: Path, left_out: set[str] | None = None) -> list[CodeFile]:
+    """The files by path; symbolic links are followed. Raises UsageError.
+
+    `left_out` gets the names of directories that are ignored although no file of the user names them.
+    """
     if not directory.is_dir():
         raise UsageError(f"--workdir {directory} is not a directory")
     found: list[CodeFile] = []
-    for file in _walk(directory, "", [_Ignored("", ALWAYS_IGNORED, "")], (directory.resolve(),)):
+    left_out = set() if left_out is None else left_out
+    for file in _walk(directory, "", [], (directory.resolve(),), left_out):
         found.append(file)
         if len(found) > MOST_FILES:
             raise UsageError(
@@ -65,10 +71,13 @@ class _Ignored:
 
     def decision(self, path: str) -> bool | None:
         """Whether the path is ignored; None if no pattern matches it. A directory ends with /."""
-        return self._patterns.check_file(path.removeprefix(self._base)).include
+        name = os.fsencode(path.removeprefix(self._base)).decode("utf-8", "replace")
+        return self._patterns.check_file(name).include
 
 
-def _walk(directory: Path, prefix: str, ignored: list[_Ignored], parents: tuple[Path, ...]) -> Iterator[CodeFile]:
+def _walk(
+    directory: Path, prefix: str, ignored: list[_Ignored], parents: tuple[Path, ...], left_out: set[str]
+) -> Iterator[CodeFile]:
     for name in IGNORE_FILES:
         if (file := directory / name).is_file():
             ignored = [*ignored, _Ignored(prefix, file.read_text("utf-8", "replace").splitlines(), str(file))]
@@ -76,19 +85,25 @@ def _walk(directory: Path, prefix: str, ignored: list[_Ignored], parents: tuple[
         path = f"{prefix}{entry.name}"
         is_directory = entry.is_dir()
         decisions = [each.decision(f"{path}/" if is_directory else path) for each in ignored]
-        if next((each for each in reversed(decisions) if each is not None), False):
+        decided = next((each for each in reversed(decisions) if each is not None), None)
+        is_default = is_directory and f"{entry.name}/" in IGNORED_BY_DEFAULT and not _is_package(entry)
+        if decided is None and is_default:
+            left_out.add(f"{entry.name}/")
             continue
-        if not path.isprintable() or path != path.rstrip():  # bytes that are not UTF-8 are not printable either
-            raise UsageError(
-                f"the name of {path!r} in {directory} is not printable UTF-8 text without a space at its end"
-            )
+        if decided:
+            continue
         if is_directory:
             if (target := entry.resolve()) in parents:
                 raise UsageError(f"{entry} is a link to a directory above it; name it in .hvjignore")
-            yield from _walk(entry, f"{path}/", ignored, (*parents, target))
+            yield from _walk(entry, f"{path}/", ignored, (*parents, target), left_out)
         elif entry.is_file():
             state = entry.stat()
             yield CodeFile(path, entry, state.st_size, bool(state.st_mode & 0o100))
         else:
             what = "a link to a file that does not exist" if entry.is_symlink() else "not a file"
             raise UsageError(f"{entry} is {what}; name it in .hvjignore")
+
+
+def _is_package(directory: Path) -> bool:
+    """Whether a directory such as env is no virtual environment, but a package of Python with this name."""
+    return (directory / "__init__.py").is_file() and not (directory / "pyvenv.cfg").exists()

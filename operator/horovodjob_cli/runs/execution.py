@@ -1,5 +1,7 @@
 """A run as a job: created, or printed for Git."""
 
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 from horovodjob_cli.jobs import job_creation
@@ -25,6 +27,7 @@ def send_code(request: RunRequest, made: RunSubmission, *, quiet: bool) -> None:
     The job mounts a share with the Secret of the account, which is created if it is missing and the key is known.
     """
     namespace = made.job["metadata"]["namespace"]
+    show_left_out(made.left_out, quiet=quiet)
     if made.tree and request.share:
         share_code.send(request.share, request.account, namespace, made.tree, quiet=quiet)
         if secret := share_code.key_secret(request.account, namespace):
@@ -32,6 +35,13 @@ def send_code(request: RunRequest, made: RunSubmission, *, quiet: bool) -> None:
     elif made.tree and request.claim:
         claim_code.check(request.claim, namespace)
         claim_code.send(request.claim, made.tree, made.job, quiet=quiet)
+
+
+def show_left_out(names: Sequence[str], *, quiet: bool) -> None:
+    """Name the directories that are left out by default."""
+    if shown := [name for name in names if name != ".git/"]:
+        line = f"left out by default: {', '.join(shown)}; a line such as !{shown[0]} in .hvjignore sends it\n"
+        sys.stderr.write("" if quiet else line)
 
 
 def yaml_text(made: Submission) -> str:

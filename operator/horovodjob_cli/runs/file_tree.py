@@ -4,6 +4,8 @@ A run sends the files that no run before it has sent. Each node makes a director
 """
 
 import hashlib
+import os
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 from horovodjob.command_line import shell_text
 from horovodjob_cli.runs.directory import CodeFile
 
+PLAIN = frozenset(string.ascii_letters + string.digits + "_./+=@,-")
 FILES, TREES = "code/files", "code/trees"
 
 
@@ -33,9 +36,14 @@ def file_tree(files: Sequence[CodeFile]) -> FileTree:
     for file in files:
         with file.source.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
-        lines.append(f"{digest} {'x' if file.is_executable else '-'} {file.path}\n")
+        lines.append(f"{digest} {'x' if file.is_executable else '-'} {_escaped(file.path)}\n")
         sources[digest] = file.source
     return FileTree("".join(lines), sources)
+
+
+def _escaped(path: str) -> str:
+    """The path for `printf %b`: one word of ASCII, whatever bytes its names have."""
+    return "".join(chr(byte) if chr(byte) in PLAIN else f"\\0{byte:03o}" for byte in os.fsencode(path))
 
 
 def unpack_command(tree: FileTree, volume: str, directory: str) -> str:
@@ -43,6 +51,7 @@ def unpack_command(tree: FileTree, volume: str, directory: str) -> str:
     return shell_text(
         f"code={volume}/code\n"
         "while read -r content mode path; do\n"
+        "    case $path in *\\\\*) path=$(printf '%b_' \"$path\") && path=${path%_} ;; esac &&\n"
         f'    case $path in */*) mkdir -p "{directory}/${{path%/*}}" ;; esac &&\n'
         f'        cp "$code/files/$content" "{directory}/$path" &&\n'
         f'        {{ [ "$mode" != x ] || chmod +x "{directory}/$path"; }} || exit 1\n'

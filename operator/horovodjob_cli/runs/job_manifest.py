@@ -34,6 +34,7 @@ class RunSubmission(Submission):
     """A job whose directory is on a volume, if it has a tree, which must be there before the job."""
 
     tree: FileTree | None = None
+    left_out: tuple[str, ...] = ()
 
 
 def submission(request: RunRequest, namespace: str) -> RunSubmission:
@@ -74,7 +75,8 @@ def submission(request: RunRequest, namespace: str) -> RunSubmission:
 
 def _new(request: RunRequest, namespace: str) -> RunSubmission:
     directory = request.workdir or Path()
-    files = files_of(request)
+    left_out: set[str] = set()
+    files = files_of(request, left_out)
     words = program(request, directory, files)
     job = _metadata(request.name or f"{_program_name(request, words)}-{secrets.token_hex(3)}", namespace)
     spec: Object = job["spec"]
@@ -112,7 +114,7 @@ def _new(request: RunRequest, namespace: str) -> RunSubmission:
             f"{PACKAGES_DIRECTORY} -r {shell_text(shlex.quote(f'{CODE_DIRECTORY}/{listed}'))}"
         )
     spec["preparation"] = {"command": " &&\n".join(commands)}
-    return RunSubmission(job, config_maps=code, tree=tree)
+    return RunSubmission(job, config_maps=code, tree=tree, left_out=tuple(sorted(left_out)))
 
 
 def _volume_of(request: RunRequest, spec: Object) -> str:
@@ -187,9 +189,9 @@ def _metadata(name: str, namespace: str) -> Object:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {}}
 
 
-def files_of(request: RunRequest) -> list[CodeFile]:
-    """The files of the directory, and those that were generated beside it. Raises UsageError."""
-    found = {file.path: file for file in code_files(request.workdir or Path())}
+def files_of(request: RunRequest, left_out: set[str]) -> list[CodeFile]:
+    """The files of the directory, see `code_files`, and those that were generated beside it. Raises UsageError."""
+    found = {file.path: file for file in code_files(request.workdir or Path(), left_out)}
     for path, source in request.generated.items():
         found[path] = CodeFile(path, source, source.stat().st_size, False)
     return sorted(found.values(), key=lambda file: file.path)
@@ -229,6 +231,8 @@ def _program_name(request: RunRequest, words: list[str]) -> str:
 def _file_of(directory: Path, files: list[CodeFile], given: str, what: str) -> str:
     """The path below the directory of a file that is named relative to it or to the current directory."""
     paths = {file.path for file in files}
+    if not given.isprintable():
+        raise UsageError(f"{what} {given!r} has characters in its name that no job can have: rename it")
     path = PurePosixPath(Path(given).as_posix()).as_posix().removeprefix("./")
     if path in paths:
         return path

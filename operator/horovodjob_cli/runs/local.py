@@ -14,6 +14,7 @@ from pathlib import Path
 from horovodjob_cli.errors import UsageError
 from horovodjob_cli.jobs import manifests
 from horovodjob_cli.jobs.manifests import Submission
+from horovodjob_cli.runs import execution
 from horovodjob_cli.runs.job_manifest import OUTPUT, files_of, program
 from horovodjob_cli.runs.request import RunRequest
 
@@ -38,7 +39,9 @@ def run_here(request: RunRequest, output: Path | None, *, quiet: bool = True) ->
     if request.source:
         raise UsageError("--local runs a directory and --from a job of the cluster; use one of them")
     directory = request.workdir or Path()
-    files = files_of(request)
+    left_out: set[str] = set()
+    files = files_of(request, left_out)
+    execution.show_left_out(sorted(left_out), quiet=quiet)
     words = program(request, directory, files)
     if not quiet and (unused := unused_options(request)):
         sys.stderr.write(f"{', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect with --local\n")

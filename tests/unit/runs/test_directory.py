@@ -1,6 +1,9 @@
 """The files of a directory that a run sends."""
 
+import os
 import random
+import subprocess
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,7 @@ import pytest
 from horovodjob_cli.errors import UsageError
 from horovodjob_cli.runs import archive, directory
 from horovodjob_cli.runs.directory import code_files
+from horovodjob_cli.runs.file_tree import file_tree, unpack_command
 
 
 def write(root: Path, **files: str) -> None:
@@ -46,13 +50,65 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
         code_files(tmp_path / "code")
 
 
-@pytest.mark.parametrize(
-    ("name", "words"), [("lost", "a link to a file that does not exist"), ("two\nlines", "not printable UTF-8 text")]
-)
-def test_a_file_that_cannot_be_sent_is_named(tmp_path: Path, name: str, words: str) -> None:
-    (tmp_path / name).symlink_to(tmp_path / "missing") if name == "lost" else (tmp_path / name).write_text("")
-    with pytest.raises(UsageError, match=words):
+def test_a_link_to_nothing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "lost").symlink_to(tmp_path / "missing")
+    with pytest.raises(UsageError, match="a link to a file that does not exist"):
         code_files(tmp_path)
+
+
+def test_environments_are_left_out_by_default_and_named_but_not_a_package_with_such_a_name(tmp_path: Path) -> None:
+    write(tmp_path, train="", venv__bin__python="", node_modules__x="", a__env__lib="", model__env__rules="")
+    (tmp_path / "model" / "env" / "__init__.py").touch()
+    left_out: set[str] = set()
+    found = [file.path for file in code_files(tmp_path, left_out)]
+    assert found[-1] == "train"
+    assert "model/env/rules" in found
+    assert left_out == {"venv/", "node_modules/", "env/"}
+    (tmp_path / ".hvjignore").write_text("!venv/\n.hvjignore\n")
+    assert "venv/bin/python" in paths(tmp_path)
+
+
+# Every byte that a name can have, and what shells, tar and `read` treat specially.
+NAMES = [
+    *(b"two\nlines", b"\n", b" ", b"a ", b" a", b"-rf", b"--", b"it's", b'"quoted"', b"back\\slash", b"\\0101", b"\\c"),
+    *(b"$(HOME)", b"${HOME}", b"`id`", b"*", b"~", b"#x", b"tab\t", b"\r", b"\x1b[2J", b"%s%b", b"a;b&c|d", b"d e/f g"),
+    *("é".encode(), "e\u0301".encode(), "准确率".encode(), b"\xff\xfe", bytes(range(1, 47)), bytes(range(48, 256))),
+    b"n" * 255,
+]
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_every_legal_name_arrives_as_it_is(tmp_path: Path, shell: str) -> None:
+    source = tmp_path / "source"
+    for number, name in enumerate(NAMES):
+        path = Path(os.fsdecode(os.path.join(os.fsencode(source), name)))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(number))
+    files = code_files(source)
+    expected = {os.fsencode(file.path): file.source.read_text() for file in files}
+    assert set(expected) == set(NAMES)
+
+    tree = file_tree(files)
+    store = tmp_path / "volume" / "code"
+    for kind in ("files", "trees"):
+        (store / kind).mkdir(parents=True)
+    for digest, path in tree.sources.items():
+        (store / "files" / digest).write_bytes(path.read_bytes())
+    (store / "trees" / tree.name).write_bytes(tree.listed.encode())
+    command = unpack_command(tree, str(tmp_path / "volume"), str(tmp_path / "code")).replace("$$", "$")
+    (tmp_path / "code").mkdir()
+    subprocess.run([shell, "-c", command], check=True)
+    assert contents(tmp_path / "code") == expected
+
+    (tmp_path / "archive.tar.gz").write_bytes(archive.archive(source, files))
+    (tmp_path / "unpacked").mkdir()
+    subprocess.run(["tar", "-xzf", str(tmp_path / "archive.tar.gz"), "-C", str(tmp_path / "unpacked")], check=True)
+    assert contents(tmp_path / "unpacked") == expected
+
+
+def contents(root: Path) -> dict[bytes, str]:
+    """The files by path."""
+    return {os.fsencode(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
 
 
 def test_a_directory_with_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,3 +130,8 @@ def test_the_same_contents_are_the_same_config_map_at_any_time(tmp_path: Path, m
     before = archive.archive(tmp_path, code_files(tmp_path))
     monkeypatch.setattr("time.time", lambda: 1.0)
     assert archive.archive(tmp_path, code_files(tmp_path)) == before
+
+
+@pytest.mark.parametrize("package", ["horovodjob", "horovodjob_cli"])
+def test_type_checkers_read_the_types_of_the_installed_package(package: str) -> None:
+    assert (resources.files(package) / "py.typed").is_file()

@@ -121,3 +121,25 @@ def test_what_a_machine_lacks_is_one_sentence(
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(UsageError, match=words):
         run_here(RunRequest("train.py", (), project, image=image), None)
+
+
+def test_options_that_only_a_job_has_are_named_and_the_users_paths_of_python_stay(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "train.py").write_text("import os\nprint(os.environ['PYTHONPATH'], flush=True)\n")
+    (project / "requirements.txt").write_text("")
+    (project / "venv").mkdir()
+    write_program(tmp_path / "bin" / "python3", PYTHON)
+    mpirun = '#!/bin/sh\nshift 2\nexec "$@" >"$OUT"\n'
+    write_program(tmp_path / "bin" / "mpirun", mpirun)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("OUT", str(tmp_path / "out"))
+    monkeypatch.setenv("PYTHONPATH", "/machine")
+    request = RunRequest("train.py", (), project, queue="gpus", spot=True, requirements="requirements.txt")
+    assert run_here(request, None, quiet=False) == 0
+    errors = capsys.readouterr().err
+    assert "--queue, --spot have no effect with --local\n" in errors
+    assert "left out by default: venv/; a line such as !venv/ in .hvjignore sends it\n" in errors
+    assert re.fullmatch(r"/machine:\S+/packages\n", (tmp_path / "out").read_text())
+    assert run_here(replace(request, env=("PYTHONPATH=/user",)), None) == 0
+    assert re.fullmatch(r"/user:\S+/packages\n", (tmp_path / "out").read_text())
