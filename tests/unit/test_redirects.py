@@ -16,7 +16,7 @@ from horovodjob.azurefiles.errors import FilesError
 from horovodjob.azurefiles.share import Share
 from horovodjob_cli.cluster import exec as pod_exec
 from horovodjob_cli.cluster import kube
-from horovodjob_cli.jobs.logs import open_log
+from horovodjob_cli.jobs.container_log import open_log
 from horovodjob_operator.errors import Unavailable
 from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_trainer.reporting.progress_client import ProgressClient
