@@ -10,6 +10,7 @@ from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.messages import MAX_MESSAGE_CHARACTERS
 from horovodjob_operator.domain.pods.pod import ContainerTermination, Pod
 from horovodjob_operator.domain.pods.termination_message import termination_reason, unreachable_hosts
+from horovodjob_operator.domain.program_output import failure_lines
 
 
 def newest_errors(job: HorovodJob, outcome: Outcome, now: datetime) -> tuple[JobError, ...]:
@@ -75,7 +76,7 @@ def _message_with_log(failure: Failure, end: ContainerTermination | None) -> str
     message = failure.message[:MAX_MESSAGE_CHARACTERS]
     # The failure already contains what a start script wrote.
     is_script_message = end is not None and (termination_reason(end) or unreachable_hosts(end))
-    log = end.message.strip() if end and not is_script_message else ""
+    log = failure_lines(end.message) if end and not is_script_message else ""
     if not log:
         return message
     if failure.reason is Reason.RANK_FAILED:

@@ -154,18 +154,24 @@ fi
 : >"$run/started"
 umask "$HOROVODJOB_UMASK"
 
-# If a file becomes read-only, only its lines are lost: tee continues to write the log of the container.
+# The termination message gets the last lines of both streams: the log of the container can end with a progress bar that
+# fills all the room of the message. If a file becomes read-only, only its lines are lost: tee continues with the others.
+mkfifo "$run/stdout" "$run/stderr" "$run/end_of_stdout" "$run/end_of_stderr"
+tail -c 1024 <"$run/end_of_stdout" >"$run/last_of_stdout" &
+copies=$!
+tail -c 3072 <"$run/end_of_stderr" >"$run/last_of_stderr" &
+copies="$copies $!"
 if [ -n "$execution_log" ]; then
-    mkfifo "$run/stdout" "$run/stderr"
-    tee -a "$HOROVODJOB_LOGS/stdout.txt" <"$run/stdout" &
-    copies=$!
-    tee -a "$HOROVODJOB_LOGS/stderr.txt" <"$run/stderr" >&2 &
+    tee -a "$HOROVODJOB_LOGS/stdout.txt" "$run/end_of_stdout" <"$run/stdout" &
     copies="$copies $!"
-    "$@" </dev/null >"$run/stdout" 2>"$run/stderr" &
+    tee -a "$HOROVODJOB_LOGS/stderr.txt" "$run/end_of_stderr" <"$run/stderr" >&2 &
 else
-    copies=
-    "$@" </dev/null &
+    tee "$run/end_of_stdout" <"$run/stdout" &
+    copies="$copies $!"
+    tee "$run/end_of_stderr" <"$run/stderr" >&2 &
 fi
+copies="$copies $!"
+"$@" </dev/null >"$run/stdout" 2>"$run/stderr" &
 mpirun_pid=$!
 
 # mpirun would kill the ranks a second after TERM. So each worker sends TERM to its ranks, which have the grace period
@@ -215,12 +221,19 @@ while kill -0 "$mpirun_pid" 2>/dev/null; do
     code=0
     wait "$mpirun_pid" || code=$?
 done
-# tee has reported its own error.
+# A process that the program has left behind can hold its output open. tee has reported its own error.
+# shellcheck disable=SC2086 # pids
+{ sleep 10; kill $copies; } 2>/dev/null &
+limit=$!
 for pid in $copies; do wait "$pid" || execution_log=; done
+kill "$limit" 2>/dev/null || :
 say "$what ended with exit code $code (attempt $HOROVODJOB_ATTEMPT)"
 if [ "$code" = 0 ] && [ -z "$is_ending" ] && [ "$what" = mpirun ] && ! workers_answer; then
     code=1
     say "a worker does not answer: mpirun has lost unfinished ranks, so the exit code is $code"
+fi
+if [ "$code" != 0 ]; then
+    { tr '\r' '\n' <"$run/last_of_stdout" | tail -n 5; cat "$run/last_of_stderr"; } >/dev/termination-log || :
 fi
 # If ssh cannot connect to a worker, its node or the network has failed, and not the program. The operator reads the
 # addresses, as many as a termination message can contain.

@@ -8,6 +8,11 @@ from e2e.access import wait_for
 from e2e.namespace import Namespace
 
 FAILS = 'echo "attempt $HOROVODJOB_ATTEMPT begins"; echo "the last words" >&2; exit 7'
+# A bar that is longer than a termination message, without an end of its line, after the error.
+BAR = (
+    "import sys\nprint('bad shape', file=sys.stderr, flush=True)\n"
+    "sys.stdout.write(' 40%|####      | 4/10\\r' * 400)\nsys.exit(3)"
+)
 KILLS_ITSELF = ["python3", "-c", "import os; os.kill(os.getpid(), 9)"]
 
 
@@ -19,6 +24,7 @@ def namespace(module_namespace: Namespace) -> Namespace:
         module_namespace.job("fails", FAILS, worker={"replicas": 2}, runPolicy={"backoffLimit": 1}),
         module_namespace.job("missing", ["no-such-program"], **once),
         module_namespace.job("killed", KILLS_ITSELF, **once),
+        module_namespace.job("bar", ["python3", "-c", BAR], **once),
     )
     return module_namespace
 
@@ -34,6 +40,14 @@ def test_the_errors_of_a_job_have_the_exit_code_and_last_log_lines_of_each_attem
         assert error["node"] in {pod["spec"]["nodeName"] for pod in namespace.pods_ever("fails")}
         assert f"attempt {attempt} begins" in error["message"]
         assert "the last words" in error["message"]
+
+
+def test_the_words_of_the_program_come_first_also_after_a_long_progress_bar(namespace: Namespace) -> None:
+    status = namespace.wait_phase("bar", "Failed")
+    message = namespace.condition("bar", "Failed")["message"]
+    assert message.startswith("bad shape (RankFailed: mpirun ended with exit code 3; attempt 1; ")
+    assert "4/10" not in status["errors"][0]["message"]
+    assert "bad shape" in status["errors"][0]["message"]
 
 
 def test_after_a_failure_the_launcher_keeps_its_log_and_the_workers_are_deleted(namespace: Namespace) -> None:

@@ -12,6 +12,7 @@ from horovodjob_operator.domain.job_errors import errors_after
 from horovodjob_operator.domain.messages import count_text, exit_code_text
 from horovodjob_operator.domain.pods.pod import ContainerTermination, Pod
 from horovodjob_operator.domain.pods.termination_message import termination_reason, unreachable_hosts
+from horovodjob_operator.domain.program_output import program_sentence
 
 # mpirun can detect the death of a worker before the kubelet reports it, and the worker has the cause.
 EVIDENCE_SECONDS = 2
@@ -32,7 +33,7 @@ def attempt_failed(context: JobContext) -> Outcome | None:
         message = f"{failure.message} (attempt {status.attempt}; runPolicy.onWorkerLoss is {policy.on_worker_loss})"
         return Outcome(Phase.FAILED, failure.reason, message, failure=failure)
     if not failure.is_disruption and status.restarts >= limit:
-        message = f"{failure.reason}: {failure.message} (attempt {status.attempt}; runPolicy.backoffLimit is {limit})"
+        message = failure.description(f"attempt {status.attempt}", f"runPolicy.backoffLimit is {limit}")
         return Outcome(
             Phase.FAILED, Reason.BACKOFF_LIMIT_EXCEEDED, message, failure=failure, exit_code=failure.exit_code
         )
@@ -47,7 +48,7 @@ def _restart_message(context: JobContext, failure: Failure) -> str:
     restarts = status.restarts + (not failure.is_disruption)
     row = disruption_text(errors, restarts) if failure.is_disruption else ""
     return (
-        f"attempt {status.attempt} ended, {f'{row}, ' if row else ''}{failure.reason}: {failure.message}; attempt "
+        f"attempt {status.attempt} ended, {f'{row}, ' if row else ''}{failure.description()}; attempt "
         f"{status.attempt + 1} starts at {errors[-1].time + restart_delay(errors, restarts):%H:%M:%SZ}"
     )
 
@@ -187,7 +188,8 @@ def _container_failure(context: JobContext, pod: Pod, end: ContainerTermination)
         return Failure(Reason.LAUNCHER_FAILED, f"container {end.container} ended with {cause}", pod)
     program = "the launcher's command" if context.job.spec.launcher_command else "mpirun"
     message = f"{program} ended with {exit_code_text(end.exit_code)}"
-    return Failure(Reason.RANK_FAILED, message, pod, exit_code=end.exit_code)
+    sentence = program_sentence(end.message)
+    return Failure(Reason.RANK_FAILED, message, pod, exit_code=end.exit_code, sentence=sentence)
 
 
 def _disruption_failure(

@@ -23,6 +23,14 @@ class Failure:
     """runPolicy.onWorkerLoss applies."""
     exit_code: int | None = None
     """Exit code of mpirun, if mpirun ended by itself."""
+    sentence: str = ""
+    """Why the program failed, in its own words."""
+
+    def description(self, *details: str) -> str:
+        """The words of the program first, then the reason with its message and the details."""
+        reason = f"{self.reason}: {self.message}"
+        words, facts = (self.sentence, (reason, *details)) if self.sentence else (reason, details)
+        return f"{words} ({'; '.join(facts)})" if facts else words
 
     @property
     def failed_pod(self) -> str:

@@ -1,0 +1,70 @@
+"""The last output of a program that failed: its lines as a terminal shows them, and the one that says why. Pure."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+MAX_SENTENCE_CHARACTERS = 300
+ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# With --tag-output, Open MPI 4 writes `[1,0]<stderr>:` before each line, and Open MPI 5 a blank after it.
+TAG = re.compile(r"^\[\d+,\d+\]<(?:stdout|stderr|stddiag)>: ?")
+# Open MPI writes its own messages between lines of dashes.
+RULE = re.compile(r"^-{20,}$")
+END_OF_A_RANK = re.compile(
+    r"^Primary job|^(mpirun|prterun)( has)? (detected|exited)|^(mpirun|prterun) noticed that process"
+)
+# These repeat the exit code. The others name the rank and its signal.
+EXIT_CODE = re.compile(r"^Primary job|exited with non-zero status")
+ERROR = re.compile(
+    r"^(?:[A-Za-z_][\w.]*)?(?:Error|Exception|Interrupt|Failure)\b|^horovodjob_trainer: |^[\w./ -]*\berror: "
+)
+# The bars of Keras and of tqdm.
+BAR = re.compile(r"[\u2501\u2588]|\d%\|")
+
+
+def plain_lines(text: str) -> list[str]:
+    """The lines without escape sequences; of a line that was written over itself, such as a bar, the last state."""
+    found = []
+    for line in ESCAPE_SEQUENCE.sub("", text).split("\n"):
+        states = [state for state in line.split("\r") if state.strip()]
+        found.append(CONTROL_CHARACTER.sub("", states[-1]).rstrip() if states else "")
+    return found
+
+
+def failure_lines(text: str) -> str:
+    """The output without bars and without what mpirun says about an exit code; all of it if there is nothing else."""
+    lines = plain_lines(text)
+    own = [line for line in _without_blocks(lines, EXIT_CODE) if not BAR.search(line)]
+    return "\n".join(own if any(line.strip() for line in own) else lines).strip()
+
+
+def program_sentence(text: str) -> str:
+    """The line in which the program says why it failed, else its last line; empty if it wrote none.
+
+    The last lines of several ranks can be mixed, so the last error counts and not the last line.
+    """
+    lines = [
+        line
+        for line in (TAG.sub("", line).strip() for line in _without_blocks(plain_lines(text), END_OF_A_RANK))
+        if line
+    ]
+    words = [line for line in lines if not BAR.search(line)]
+    found = next((line for line in reversed(words) if ERROR.match(line)), words[-1] if words else "")
+    found = found.removeprefix("horovodjob_trainer: ")
+    return (
+        found
+        if len(found) <= MAX_SENTENCE_CHARACTERS
+        else f"{found[: MAX_SENTENCE_CHARACTERS - 1]}\N{HORIZONTAL ELLIPSIS}"
+    )
+
+
+def _without_blocks(lines: Sequence[str], beginning: re.Pattern[str]) -> Iterator[str]:
+    """The lines without those blocks of mpirun that have a line which begins so."""
+    index = 0
+    while index < len(lines):
+        end = next((each for each in range(index + 1, len(lines)) if RULE.match(lines[each])), len(lines) - 1)
+        if RULE.match(lines[index]) and any(beginning.search(line) for line in lines[index + 1 : end]):
+            index = end + 1
+        else:
+            yield lines[index]
+            index += 1
