@@ -38,10 +38,11 @@ def failure_lines(text: str) -> str:
     return "\n".join(own if any(line.strip() for line in own) else lines).strip()
 
 
-def program_sentence(text: str) -> str:
+def program_sentence(text: str, *, is_killed: bool = False) -> str:
     """The line in which the program says why it failed, else its last line; empty if it wrote none.
 
-    The last lines of several ranks can be mixed, so the last error counts and not the last line.
+    The last lines of several ranks can be mixed, so the last error counts and not the last line. A program that is
+    killed by a signal has not said why, unless it wrote an error.
     """
     lines = [
         line
@@ -49,7 +50,7 @@ def program_sentence(text: str) -> str:
         if line
     ]
     words = [line for line in lines if not BAR.search(line)]
-    found = next((line for line in reversed(words) if ERROR.match(line)), words[-1] if words else "")
+    found = next((line for line in reversed(words) if ERROR.match(line)), words[-1] if words and not is_killed else "")
     found = found.removeprefix("horovodjob_trainer: ")
     return (
         found

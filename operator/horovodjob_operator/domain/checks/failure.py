@@ -188,7 +188,7 @@ def _container_failure(context: JobContext, pod: Pod, end: ContainerTermination)
         return Failure(Reason.LAUNCHER_FAILED, f"container {end.container} ended with {cause}", pod)
     program = "the launcher's command" if context.job.spec.launcher_command else "mpirun"
     message = f"{program} ended with {exit_code_text(end.exit_code)}"
-    sentence = program_sentence(end.message)
+    sentence = program_sentence(end.message, is_killed=end.exit_code > 128)
     return Failure(Reason.RANK_FAILED, message, pod, exit_code=end.exit_code, sentence=sentence)
 
 

@@ -79,7 +79,8 @@ def test_the_lines_of_a_failure_have_what_only_mpirun_says_and_not_what_it_repea
     assert "There are not enough slots" in failure_lines(f"{NOT_ENOUGH_SLOTS}{OPEN_MPI_4}")
     assert "mpirun detected" in failure_lines(OPEN_MPI_4), "there is nothing else"
     assert "process rank 1 with PID 0 on node gpu-3" in failure_lines(f"epoch 3\n{KILLED}")
-    assert program_sentence(f"epoch 3\n{KILLED}") == "epoch 3"
+    assert program_sentence(f"epoch 3\n{KILLED}", is_killed=True) == ""
+    assert program_sentence(f"epoch 3\n{TRACEBACK}", is_killed=True) == "ValueError: bad shape (3, 4)"
 
 
 @given(
