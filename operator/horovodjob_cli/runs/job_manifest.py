@@ -16,7 +16,7 @@ from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import NotFound, UsageError
 from horovodjob_cli.jobs import batchai_records, manifests
 from horovodjob_cli.jobs.manifests import Submission
-from horovodjob_cli.runs import archive, claim_code, share_code
+from horovodjob_cli.runs import archive, claim_code, install_packages, packages, share_code
 from horovodjob_cli.runs.directory import CodeFile, code_files
 from horovodjob_cli.runs.file_tree import FileTree, file_tree, unpack_command
 from horovodjob_cli.runs.request import RunRequest
@@ -69,6 +69,7 @@ def submission(request: RunRequest, namespace: str) -> RunSubmission:
         if values:
             metadata[field] = {**metadata.get(field, {}), **values}
     manifests.with_variables(made, request.env)
+    _join_packages(spec)
     manifests.with_queue(made, request.queue, None)
     return made
 
@@ -96,10 +97,12 @@ def _new(request: RunRequest, namespace: str) -> RunSubmission:
             spec["script"]["args"] = [literal(each) for each in arguments]
     _add_volume(spec, CODE, CODE_DIRECTORY, emptyDir={})
     tree: FileTree | None = None
+    volume = ""
     code: tuple[Object, ...] = ()
     if request.share or request.claim:
         tree = file_tree(files)
-        commands = [unpack_command(tree, _volume_of(request, spec), CODE_DIRECTORY)]
+        volume = _volume_of(request, spec)
+        commands = [unpack_command(tree, volume, CODE_DIRECTORY)]
     else:
         made = archive.config_map(job["metadata"]["name"], namespace, archive.archive(directory, files))
         code = (made,)
@@ -108,13 +111,24 @@ def _new(request: RunRequest, namespace: str) -> RunSubmission:
     if request.requirements is not None:
         listed = _file_of(directory, files, request.requirements, "--requirements")
         _add_volume(spec, PACKAGES, PACKAGES_DIRECTORY, emptyDir={})
-        spec["env"] = [{"name": "PYTHONPATH", "value": PACKAGES_DIRECTORY}]
-        commands.append(
-            "python3 -m pip install --quiet --no-cache-dir --disable-pip-version-check --target "
-            f"{PACKAGES_DIRECTORY} -r {shell_text(shlex.quote(f'{CODE_DIRECTORY}/{listed}'))}"
-        )
+        # A store that jobs of others can write is read only with the key of this user.
+        store = f"{volume}/{packages.STORE}" if volume else ""
+        words = (f"{CODE_DIRECTORY}/{listed}", PACKAGES_DIRECTORY, store, packages.token(directory / listed))
+        commands.append(f"python3 {CODE_DIRECTORY}/{packages.SCRIPT} {shell_text(shlex.join(words))}")
     spec["preparation"] = {"command": " &&\n".join(commands)}
     return RunSubmission(job, config_maps=code, tree=tree, left_out=tuple(sorted(left_out)))
+
+
+def _join_packages(spec: Object) -> None:
+    """Let Python find the packages of --requirements, also if the user sets PYTHONPATH."""
+    if not any(mount["mountPath"] == PACKAGES_DIRECTORY for mount in spec.get("volumeMounts", ())):
+        return
+    variables = spec.setdefault("env", [])
+    own = next((each for each in variables if each["name"] == "PYTHONPATH"), None)
+    if own is None:
+        variables.append({"name": "PYTHONPATH", "value": PACKAGES_DIRECTORY})
+    elif PACKAGES_DIRECTORY not in (value := own.get("value", "")).split(":") and "valueFrom" not in own:
+        own["value"] = f"{value}:{PACKAGES_DIRECTORY}".lstrip(":")
 
 
 def _volume_of(request: RunRequest, spec: Object) -> str:
@@ -192,7 +206,10 @@ def _metadata(name: str, namespace: str) -> Object:
 def files_of(request: RunRequest, left_out: set[str]) -> list[CodeFile]:
     """The files of the directory, see `code_files`, and those that were generated beside it. Raises UsageError."""
     found = {file.path: file for file in code_files(request.workdir or Path(), left_out)}
-    for path, source in request.generated.items():
+    generated = dict(request.generated)
+    if request.requirements is not None:
+        generated[packages.SCRIPT] = Path(install_packages.__file__)
+    for path, source in generated.items():
         found[path] = CodeFile(path, source, source.stat().st_size, False)
     return sorted(found.values(), key=lambda file: file.path)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from horovodjob_cli.errors import UsageError
 from horovodjob_cli.jobs import manifests
 from horovodjob_cli.jobs.manifests import Submission
-from horovodjob_cli.runs import execution
+from horovodjob_cli.runs import execution, packages
 from horovodjob_cli.runs.job_manifest import OUTPUT, files_of, program
 from horovodjob_cli.runs.request import RunRequest
 
@@ -77,8 +77,8 @@ def run_here(request: RunRequest, output: Path | None, *, quiet: bool = True) ->
             return done if done >= 0 else 128 - done
 
         if request.requirements is not None:
-            install = ("python3", "-m", "pip", "install", "--quiet", "--target", names["packages"])
-            if ended := run(*install, "-r", request.requirements):
+            store, key = "", packages.token(directory / request.requirements)
+            if ended := run("python3", packages.SCRIPT, request.requirements, names["packages"], store, key):
                 return ended
         return run("mpirun", "-n", str(processes), *words)
 

@@ -224,6 +224,7 @@ def test_a_job_runs_again_with_changes_and_with_a_copy_of_its_code(
 def test_a_dry_run_prints_yaml_that_creates_the_job(hvj: Hvj, project: Path, cluster: ClusterState) -> None:
     (project / "requirements.txt").write_text("six")
     options = ("--requirements", "requirements.txt", "--elastic", "2:8", "--spot", "--mount", "results=/results")
+    options += ("--env", "PYTHONPATH=/job/code/src")
     done = hvj("run", "--dry-run", "--name", "train", *options, "train.py")
     assert done.code == 0, done.stderr
     assert cluster.api.items(cluster.jobs) == []
@@ -231,7 +232,9 @@ def test_a_dry_run_prints_yaml_that_creates_the_job(hvj: Hvj, project: Path, clu
     cluster.api.create(f"/api/v1/namespaces/{cluster.namespace}/configmaps", code)
     made = cluster.api.create(f"{cluster.jobs}?fieldValidation=Strict", job)
     assert "requirements.txt" in code_of(cluster, made)
-    assert "pip install" in made["spec"]["preparation"]["command"]
+    install = "python3 /job/code/.hvj/install_packages.py /job/code/requirements.txt /job/packages '' "
+    assert install in made["spec"]["preparation"]["command"]
+    assert made["spec"]["env"] == [{"name": "PYTHONPATH", "value": "/job/code/src:/job/packages"}]
     assert (made["spec"]["elastic"]["minReplicas"], made["spec"]["worker"]["replicas"]) == (2, 8)
     assert {"name": "claim-results", "mountPath": "/results"} in made["spec"]["volumeMounts"]
 
