@@ -5,6 +5,8 @@ job if it has one, else from worker 0 over HTTP. An archive is accepted only wit
 other job knows, because any job that mounts the volume can write there. For images with Python 3.8 and newer.
 """
 
+from __future__ import annotations
+
 import contextlib
 import glob
 import hashlib
@@ -58,6 +60,8 @@ def main(requirements: str, target: str, store: str, token: str) -> None:
         with open(archive, "rb") as file:
             file.seek(MAC_LENGTH)
             with tarfile.open(fileobj=file) as tar:
+                # Its MAC is valid: it is from this run or an earlier one of the same user.
+                tar.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)
                 tar.extractall(target)
 
 
@@ -78,7 +82,7 @@ def _build(requirements: str, pinned: list[str], directory: str, archive: str, t
     words = [sys.executable, "-m", "pip", *PIP, "--prefix", prefix, "-c", constraints, "-r", requirements]
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace")
     if done.returncode:
-        sys.exit(_sentence(os.path.basename(requirements), done.stdout))
+        sys.exit(_sentence(os.path.basename(requirements), done.stdout, pinned))
     with open(archive, "wb") as file:
         file.write(b"0" * MAC_LENGTH)
         with tarfile.open(fileobj=file, mode="w") as tar:
@@ -91,14 +95,18 @@ def _build(requirements: str, pinned: list[str], directory: str, archive: str, t
         file.write(mac)
 
 
-def _sentence(name: str, output: str) -> str:
+def _sentence(name: str, output: str, pinned: list[str]) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line[6:].strip() for line in lines if line.startswith("ERROR:")]
+    errors = [
+        line[6:].strip(" .") for line in lines if line.startswith("ERROR:") and "ResolutionImpossible" not in line
+    ]
     if any("No module named pip" in line for line in lines):
         return f"{name} cannot be installed: the image has no pip; use an image with pip, as the trainer's"
     problem = "; ".join(errors[:3] or lines[-1:] or ["pip gave no reason"])
     if "ResolutionImpossible" in output or "constraint" in output:
-        problem += f". Packages of the image keep their versions: change {name}, or use another image"
+        words = set(re.split(r"[^a-z0-9-]+", problem.lower().replace("_", "-")))
+        own = [each for each in pinned if each.partition("==")[0] in words]
+        problem += f"; the image has {', '.join(own) or 'others'}, which it keeps: change {name}, or use another image"
     return f"{name} cannot be installed: {problem}"
 
 

@@ -113,8 +113,8 @@ def _new(request: RunRequest, namespace: str) -> RunSubmission:
         _add_volume(spec, PACKAGES, PACKAGES_DIRECTORY, emptyDir={})
         # A store that jobs of others can write is read only with the key of this user.
         store = f"{volume}/{packages.STORE}" if volume else ""
-        words = (f"{CODE_DIRECTORY}/{listed}", PACKAGES_DIRECTORY, store, packages.token(directory / listed))
-        commands.append(f"python3 {CODE_DIRECTORY}/{packages.SCRIPT} {shell_text(shlex.join(words))}")
+        install = (f"{CODE_DIRECTORY}/{listed}", PACKAGES_DIRECTORY, store, packages.token(directory / listed))
+        commands.append(f"python3 {CODE_DIRECTORY}/{packages.SCRIPT} {shell_text(shlex.join(install))}")
     spec["preparation"] = {"command": " &&\n".join(commands)}
     return RunSubmission(job, config_maps=code, tree=tree, left_out=tuple(sorted(left_out)))
 

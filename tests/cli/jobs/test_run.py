@@ -223,8 +223,8 @@ def test_a_job_runs_again_with_changes_and_with_a_copy_of_its_code(
 
 def test_a_dry_run_prints_yaml_that_creates_the_job(hvj: Hvj, project: Path, cluster: ClusterState) -> None:
     (project / "requirements.txt").write_text("six")
-    options = ("--requirements", "requirements.txt", "--elastic", "2:8", "--spot", "--mount", "results=/results")
-    options += ("--env", "PYTHONPATH=/job/code/src")
+    options = ["--requirements", "requirements.txt", "--elastic", "2:8", "--spot", "--mount", "results=/results"]
+    options += ["--env", "PYTHONPATH=/job/code/src"]
     done = hvj("run", "--dry-run", "--name", "train", *options, "train.py")
     assert done.code == 0, done.stderr
     assert cluster.api.items(cluster.jobs) == []
