@@ -12,7 +12,7 @@ import yaml
 from horovodjob_operator.controller.watches.kopf_settings import kopf_settings
 from support.api_client import JOBS, ROOT, Api, Object, job, wait_for
 from support.control_plane.operator_control_plane import OPERATOR_NAMESPACE, make_namespace, operator_kubeconfig
-from support.job_driver import Job, submit
+from support.job_driver import Job, restricted_pod, submit
 from support.operator_process import Operator
 
 ACCOUNT = "limited"
@@ -179,7 +179,7 @@ def team(api: Api, counted_jobs: None) -> Iterator[str]:
     done = api.kubectl("apply", "-k", str(TEAM))
     assert done.returncode == 0, done.stderr
     yield "team-a"
-    api.delete("/api/v1/namespaces/team-a")
+    assert api.kubectl("delete", "--timeout=60s", "--ignore-not-found", "-k", str(TEAM)).returncode == 0
 
 
 def test_a_member_of_a_team_runs_a_job_in_the_namespace_of_the_team_and_in_no_other(
@@ -199,6 +199,58 @@ def test_a_member_of_a_team_runs_a_job_in_the_namespace_of_the_team_and_in_no_ot
     pods = Job(api, team, "train", uid).advance_to("Succeeded").pods()
     tolerations = pods["launcher"]["spec"]["tolerations"]
     assert {"key": "team", "operator": "Equal", "value": "team-a"} in tolerations
+
+
+REFUSED = {
+    "use the service account default": {"serviceAccountName": "admin"},
+    "cannot set nodeName": {"nodeName": "node-1"},
+    "cannot have a priority class of Kubernetes itself": {"priorityClassName": "system-node-critical"},
+    "can tolerate only the taints of GPU nodes": {"tolerations": [{"operator": "Exists"}]},
+    "and team=team-a": {"tolerations": [{"key": "team", "value": "team-b"}]},
+    "spot nodes and team=team-a": {"tolerations": [{"key": "team", "operator": "Exists"}]},
+    "remove the other tolerations": {"tolerations": [{"key": "node-role.kubernetes.io/control-plane"}]},
+    "can have inline volumes of the driver": {"volumes": [{"name": "v", "csi": {"driver": "attacker.test"}}]},
+    "violates PodSecurity": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]},
+}
+
+
+def test_a_tenant_puts_nothing_into_a_pod_that_reaches_beyond_the_team(
+    api: Api, selective_operator: Operator, team: str
+) -> None:
+    api.create(f"/api/v1/namespaces/{team}/serviceaccounts", {"metadata": {"name": "admin"}})
+
+    def created(body: Object) -> str:
+        user = ("--as", "jane", "--as-group", team, "-n", team)
+        return (done := api.kubectl(*user, "create", "-f", "-", stdin=json.dumps(body))).stdout + done.stderr
+
+    pod = restricted_pod("own")
+    resources = {"requests": {"cpu": "1", "memory": "1Gi"}}
+    pod["spec"]["containers"][0]["resources"] = resources
+    wait_for("the policy", lambda: "nodeName" in created({**pod, "spec": pod["spec"] | {"nodeName": "node-1"}}))
+    for message, fields in REFUSED.items():
+        assert message in created({**pod, "spec": pod["spec"] | fields}), message
+    assert "pod/own created" in created(pod)
+    added = '[{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}]'
+    patch = ("--as", "jane", "--as-group", team, "-n", team, "patch", "pod", "own", "--type=json", "-p", added)
+    assert "can tolerate only the taints" in api.kubectl(*patch).stderr
+    for number, template in enumerate(REFUSED.values()):
+        spec = {"worker": {"replicas": 1, "gpus": 0, "template": {"spec": template}}}
+        refused = submit(api, team, f"attack-{number}", **spec)
+        assert refused.wait_for_condition("Stalled"), template
+
+
+def test_pods_with_a_priority_of_kubernetes_are_refused_by_the_quota_alone(api: Api, team: str) -> None:
+    for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
+        assert api.kubectl("delete", kind, "team-a-pods").returncode == 0
+    wait_for("the quota", lambda: api.get(f"/api/v1/namespaces/{team}/resourcequotas/no-system-priorities")["status"])
+    pod = restricted_pod("critical")
+    pod["spec"]["priorityClassName"] = "system-cluster-critical"
+    wait_for("the end of the policy", lambda: "exceeded quota" in refused(api, team, pod))
+
+
+def refused(api: Api, namespace: str, body: Object) -> str:
+    """The error of a creation by the administrator."""
+    return api.kubectl("-n", namespace, "create", "--dry-run=server", "-f", "-", stdin=json.dumps(body)).stderr
 
 
 def test_a_queue_is_added_to_the_namespace_of_a_team(api: Api, tmp_path: Path) -> None:
