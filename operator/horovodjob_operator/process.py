@@ -22,6 +22,7 @@ from horovodjob_operator.controller.work_queue import WorkQueue
 from horovodjob_operator.domain.job_errors import JobFailure
 from horovodjob_operator.errors import OperatorError
 from horovodjob_operator.http_servers import HttpServers
+from horovodjob_operator.kube.admission_policy import report_missing_policy
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
 from horovodjob_operator.kube.caches.workload_cache import WorkloadCache
 from horovodjob_operator.kube.lease import Lease
@@ -239,6 +240,7 @@ class Process:
         if self.settings.lease_namespace:
             self._run_part("the lease", self.lease_thread.run(self.lease.run()))
         await self.became_leader.wait()
+        await report_missing_policy(self.client, *self.namespaces, self.settings.lease_namespace, "default")
         self.job_watch.reset()
         if self.namespace_watch:
             self._run_part("the watch of the namespaces", self.namespace_watch.run())

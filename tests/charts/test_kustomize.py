@@ -29,6 +29,11 @@ OF_RELEASES = (
 )
 # kustomize sets the namespace of the base on them, and the API server drops it.
 WITHOUT_NAMESPACE = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+# The chart knows the account, and the manifests accept each account that an overlay can give the operator.
+OF_ACCOUNT = (
+    f" == 'system:serviceaccount:{SYSTEM}:horovodjob-operator'",
+    ".matches('^system:serviceaccount:[^:]+:([^:]+-)?horovodjob-operator(-[^:]+)?$')",
+)
 IDENTITY = "00000000-0000-0000-0000-000000000000"
 
 
@@ -85,6 +90,8 @@ def kustomized(api: Api, variant: Variant, directory: Path) -> str:
 
 def comparable(text: str) -> dict[tuple[str, str, str], Object]:
     """The objects by kind, namespace and name, without intended differences."""
+    for account in OF_ACCOUNT:
+        text = text.replace(account, "")
     text = re.sub(f"{SYSTEM}[:.](?=horovodjob-operator[^:])", "", text)  # of cluster-scoped names
     text = re.sub(
         r"horovodjob-operator-(edit|view|nodes|metrics-reader|progress|metrics|dashboards?)\b", r"horovodjob-\1", text
@@ -150,3 +157,22 @@ def test_the_server_accepts_what_kustomize_renders(variant: Variant, api: Api, t
 
 def test_every_component_is_tested() -> None:
     assert {path.name for path in COMPONENTS.iterdir()} == {name for each in VARIANTS for name in each.components}
+
+
+# An overlay with both `namespace` and `namespaced` would move the Role out of the namespace of the jobs.
+@pytest.mark.parametrize("layered", [False, True], ids=["one overlay", "components over an overlay"])
+def test_an_overlay_has_the_operator_in_another_namespace(layered: bool, api: Api, tmp_path: Path) -> None:
+    names = sorted(path.name for path in COMPONENTS.iterdir() if layered or path.name != "namespaced")
+    base, components = tmp_path / "base", [os.path.relpath(COMPONENTS / name, tmp_path) for name in names]
+    base.mkdir()
+    inner = {"namespace": "ml-system", "resources": [os.path.relpath(BASE, base if layered else tmp_path)]}
+    outer = {"resources": ["base"], "components": components} if layered else inner | {"components": components}
+    (base / "kustomization.yaml").write_text(json.dumps(inner))
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(outer))
+    done = api.kubectl("kustomize", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    objects = [each for each in yaml.safe_load_all(done.stdout) if each["kind"] != "PrometheusRule"]
+    assert SYSTEM not in yaml.safe_dump_all(objects)
+    accounts = {each["metadata"]["name"] for each in objects if each["kind"] == "ServiceAccount"}
+    subjects = [subject for each in objects for subject in each.get("subjects", ())]
+    assert {(one["namespace"], one["name"] in accounts) for one in subjects} == {("ml-system", True)}

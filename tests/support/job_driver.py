@@ -45,7 +45,7 @@ class Job:
         """How far the clocks of the nodes are ahead."""
         self.path = f"{JOBS.format(namespace)}/{name}"
         self.pods_path = f"/api/v1/namespaces/{namespace}/pods"
-        self.secret_path = f"/api/v1/namespaces/{namespace}/secrets/{name}-{uid}"
+        self.secret_path = f"/api/v1/namespaces/{namespace}/secrets/horovodjob-keys-{uid}"
 
     # ---- observed state -----------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """The start scripts, in a shell of this machine."""
 
+import base64
 import contextlib
 import json
 import os
@@ -11,6 +12,13 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+
+from horovodjob.api.constants import Role
+from horovodjob_operator import start_scripts
+from horovodjob_operator.domain.resources.launcher import launcher_pod
+from horovodjob_operator.domain.resources.secret import scripts_secret
+from horovodjob_operator.domain.resources.worker import worker_pod
+from unit.domain.fake_cluster import training_job
 
 SCRIPTS = Path(str(files("horovodjob_operator.start_scripts")))
 ENVIRONMENT = SCRIPTS / "environment.sh"
@@ -133,6 +141,7 @@ def test_the_daemons_of_mpi_on_a_worker_are_found_in_that_directory(tmp_path: Pa
     assert "LD_LIBRARY_PATH='/opt/site/lib:/usr/lib/x'" in saved
 
 
+<<<<<<< HEAD
 OTHER = {"train.lr": "0.1", "a-b": "it's\ntwo $HOME `x`", "empty.x": ""}
 
 
@@ -172,3 +181,55 @@ def test_a_session_has_them_too(tmp_path: Path, request_: str) -> None:
         found = json.loads(process.stdout.readline())
         process.stdin.close()
     assert {name: found.get(name) for name in OTHER} == OTHER
+=======
+@pytest.mark.parametrize(
+    "planted",
+    [
+        {"launcher.sh": "echo stolen"},
+        {"environment.sh": ""},
+        {"another.sh": "echo stolen"},
+        {"elastic.py": "print()"},
+        # The same bytes in order, with another boundary between two files.
+        {"a.sh": "one\ntwo\n", "b.sh": "three\n"},
+    ],
+    ids=lambda files: ",".join(files),
+)
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_a_pod_runs_no_scripts_that_the_operator_did_not_create(
+    shell: str, planted: dict[str, str], tmp_path: Path
+) -> None:
+    genuine = {**start_scripts.SCRIPTS, "launcher.sh": "echo genuine $1", "a.sh": "one\n", "b.sh": "two\nthree\n"}
+    digest, variables = start_scripts.digest(genuine), {"PATH": os.environ["PATH"], "LC_ALL": "en_US.UTF-8"}
+    for name, text in genuine.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "id_ed25519").touch()
+    command = [shell, "-c", start_scripts.START, digest, str(tmp_path / "launcher.sh"), "with arguments"]
+
+    def start() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+
+    assert start().stdout == "genuine with arguments\n"
+    for name, text in planted.items():
+        (tmp_path / name).write_text(text)
+    done = start()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"the Secret horovodjob-scripts-{digest} does not have the start scripts of the operator" in done.stderr
+
+
+def test_an_image_without_sha256sum_is_named(tmp_path: Path) -> None:
+    command = ["/bin/sh", "-c", start_scripts.START, start_scripts.VERSION, str(tmp_path / "launcher.sh")]
+    done = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert (done.returncode, "the image has no sha256sum" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("role", Role)
+def test_the_command_of_a_pod_has_the_digest_of_the_scripts_that_it_mounts(role: Role) -> None:
+    job = training_job()
+    pod = launcher_pod(job, 1, "", "") if role is Role.LAUNCHER else worker_pod(job, 0, 1, "")
+    _, _, start, digest, path = pod["spec"]["containers"][0]["command"]
+    assert (start, path) == (start_scripts.START, f"/etc/horovodjob/mpi/{role.value}.sh")
+    sources = next(each["projected"]["sources"] for each in pod["spec"]["volumes"] if "projected" in each)
+    assert {"secret": {"name": f"horovodjob-scripts-{digest}"}} in sources
+    mounted = {key: base64.b64decode(text).decode() for key, text in scripts_secret("team")["data"].items()}
+    assert start_scripts.digest(mounted) == digest
+>>>>>>> 834a481 (operator: limit a stolen token, and verify the start scripts)

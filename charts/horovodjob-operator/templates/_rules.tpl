@@ -12,6 +12,10 @@
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create]
+# The admission policy demands it for reserved names of Secrets, and for the label of pods with the UID of their job.
+- apiGroups: [horovodjob.dev]
+  resources: [horovodjobs/secrets, horovodjobs/pods]
+  verbs: [create]
 # Only for jobs with network.service; delete is for a suspended job that is changed to have none.
 - apiGroups: [""]
   resources: [services]

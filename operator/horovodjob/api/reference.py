@@ -24,8 +24,8 @@ RANGES = (
 OBJECTS = """\
 | object | name | note |
 |---|---|---|
-| Secret | `<job>-<uid>` | immutable ssh keys of this job |
-| Secret | `horovodjob-scripts-<version>` | immutable start scripts of a release for all jobs; no job owns it |
+| Secret | `horovodjob-keys-<uid>` | immutable ssh keys of this job |
+| Secret | `horovodjob-scripts-<digest>` | immutable start scripts of a release for all jobs; no job owns it |
 | Pods | `<job>-worker-<index>` | run the ranks, in sessions of their ssh server |
 | Pod | `<job>-launcher` | runs mpirun; its annotation `horovodjob.dev/hosts` is the hostfile |
 | NetworkPolicy | `<job>` | only pods of the job can connect to its pods; absent if `network.isolate` is false |

@@ -40,8 +40,10 @@ HOST_KEY = "ssh_host_ed25519_key"
 KNOWN_HOSTS = "known_hosts"
 HOST_KEY_ALIAS = "horovodjob"
 SECRET_VOLUME = "horovodjob-mpi"
+# The admission policy reserves both prefixes for the operator.
+_KEYS_PREFIX, _SCRIPTS_PREFIX = "horovodjob-keys-", "horovodjob-scripts-"
 # One a namespace and release: a release with other scripts has another.
-SCRIPTS_SECRET = f"horovodjob-scripts-{start_scripts.VERSION}"
+SCRIPTS_SECRET = f"{_SCRIPTS_PREFIX}{start_scripts.VERSION}"
 DEFAULT_EXPERIMENT = "default"
 _LAUNCHER_SUFFIX = f"-{Role.LAUNCHER}"
 _WORKER_INFIX = f"-{Role.WORKER}-"
@@ -58,7 +60,13 @@ def secret_names(job: HorovodJob) -> tuple[str, str]:
 
     The operator cannot read Secrets. The UID in the name says that an existing Secret belongs to the job.
     """
-    return f"{job.metadata.name}-{job.metadata.uid}", SCRIPTS_SECRET
+    return f"{_KEYS_PREFIX}{job.metadata.uid}", SCRIPTS_SECRET
+
+
+def scripts_digest(secret_name: str) -> str:
+    """Digest of the start scripts in the Secret with this name; empty for a Secret of a release that verifies none."""
+    digest = secret_name.removeprefix(_SCRIPTS_PREFIX)
+    return digest if len(digest) == len(start_scripts.VERSION) else ""
 
 
 def launcher_name(job: HorovodJob) -> str:

@@ -2,22 +2,30 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from support.api_client import Api, Object, wait_for
-from support.control_plane.operator_control_plane import OPERATOR_NAMESPACE, OPERATOR_USER
-from support.job_driver import Job, restricted_pod
+from support.api_client import Api, ApiError, Object, wait_for
+from support.control_plane.operator_control_plane import (
+    OPERATOR_NAMESPACE,
+    OPERATOR_USER,
+    make_namespace,
+    operator_kubeconfig,
+)
+from support.job_driver import Job, restricted_pod, submit
+from support.operator_process import Operator
 
 Submit = Callable[..., Job]
 Refusal = Callable[..., str]
 
 GROUPS = ["system:serviceaccounts", f"system:serviceaccounts:{OPERATOR_NAMESPACE}", "system:authenticated"]
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 GRANTED = """
 list watch delete             horovodjob.dev/horovodjobs
 patch                         horovodjob.dev/horovodjobs/status
 get list watch create patch delete deletecollection   /pods
-create                        /secrets
+create                        /secrets horovodjob.dev/horovodjobs/secrets horovodjob.dev/horovodjobs/pods
 create                        events.k8s.io/events
 get create delete             /services networking.k8s.io/networkpolicies
 create                        authentication.k8s.io/tokenreviews authorization.k8s.io/subjectaccessreviews
@@ -111,7 +119,9 @@ def test_a_stolen_token_creates_nothing_that_belongs_to_no_job(refusal: Refusal,
 
 def test_a_stolen_token_cannot_obtain_the_token_of_a_service_account(submit_job: Submit, refusal: Refusal) -> None:
     annotations = {"kubernetes.io/service-account.name": "default"}
-    meta = {"name": "token", "annotations": annotations, "ownerReferences": [submit_job().owner_reference]}
+    owner = submit_job().owner_reference
+    name = f"horovodjob-keys-{owner['uid']}"
+    meta = {"name": name, "annotations": annotations, "ownerReferences": [owner]}
     body = {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "kubernetes.io/service-account-token"}
     assert "only Secrets of the type Opaque" in refusal("create", "-f", "-", body=body)
 
@@ -131,6 +141,23 @@ def test_a_stolen_token_deletes_nothing_that_belongs_to_no_job(
         assert "no HorovodJob as its controller" in refusal("delete", "--raw", f"{path}/mine"), resource
     assert "no HorovodJob as its controller" in refusal("delete", "--raw", paths["pods"]), "deletecollection"
     assert "only when it is finished" in refusal("delete", "--raw", submit_job().path)
+
+
+def test_a_stolen_token_can_end_a_job_and_delete_one_with_a_time_to_live(
+    api: Api, namespace: str, operator: Operator, tmp_path: Path
+) -> None:
+    attacked = f"{namespace}-attacked"
+    make_namespace(api, attacked)
+    job = submit(api, attacked, runPolicy={"ttlSecondsAfterFinished": 3600}).advance_to("Running")
+    operator.kill()
+    token = Api(operator_kubeconfig(api, tmp_path / "kubeconfig"))
+    for status in ({}, {"completionTime": "2026-01-01T00:00:00Z"}):
+        token.patch(f"{job.path}/status", {"status": status})
+        with pytest.raises(ApiError, match="only when it is finished"):
+            token.delete(job.path)
+    token.patch(f"{job.path}/status", {"status": {"phase": "Failed"}})
+    token.delete(job.path)
+    api.delete(f"/api/v1/namespaces/{attacked}")
 
 
 def test_a_stolen_token_changes_neither_image_nor_owner_of_a_pod(
@@ -155,3 +182,23 @@ def test_a_copy_of_a_pod_of_a_job_does_not_block_its_clean_up(submit_job: Submit
     job.end("launcher", 0)
     job.wait("Succeeded")
     wait_for("the clean-up", lambda: set(job.pods()) == {"launcher"})
+
+
+def test_an_operator_that_the_policy_does_not_limit_says_so_at_its_start(api: Api, tmp_path: Path) -> None:
+    account = {"kind": "ServiceAccount", "name": "renamed", "namespace": OPERATOR_NAMESPACE}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "horovodjob-operator"}
+    binding = {"metadata": {"name": "renamed"}, "roleRef": role, "subjects": [account]}
+    path = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/serviceaccounts"
+    api.create(path, {"metadata": {"name": "renamed"}})
+    api.create(BINDINGS, binding)
+    try:
+        access = {name: operator_kubeconfig(api, tmp_path / name, name) for name in ("renamed", "horovodjob-operator")}
+        operators = {name: Operator(file, tmp_path / f"{name}.log", lease_name=name) for name, file in access.items()}
+        said = {name: [line["message"] for line in one.start().new_log_lines()] for name, one in operators.items()}
+        for one in operators.values():
+            one.kill()
+    finally:
+        api.delete(f"{BINDINGS}/renamed")
+        api.delete(f"{path}/renamed")
+    warning = f"no admission policy limits system:serviceaccount:{OPERATOR_NAMESPACE}:renamed"
+    assert [warning in "\n".join(lines) for lines in said.values()] == [True, False]

@@ -16,6 +16,7 @@ from horovodjob_operator.domain.resources.parts.pod import (
     build_pod,
     gpu_resources,
     preparation_arguments,
+    start_command,
 )
 from horovodjob_operator.domain.resources.parts.progress_reporting import add_progress_reporting
 from horovodjob_operator.domain.resources.parts.template import merge_template
@@ -32,7 +33,7 @@ def launcher_pod(job: HorovodJob, attempt: int, hosts: str, progress_url: str, s
     # Ready means that mpirun runs. The kubelet runs the probe each second until it succeeds once.
     probe = {"exec": {"command": ["/bin/sh", "-c", f"[ -e {names.RUN_DIRECTORY}/started ]"]}}
     container = build_container(job, Role.LAUNCHER) | {
-        "command": ["/bin/sh", f"{names.SECRET_DIRECTORY}/launcher.sh"],
+        "command": start_command("launcher.sh"),
         "args": _arguments(job),
         "startupProbe": probe | {"periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": UNLIMITED_FAILURES},
         "resources": api_fields(job.spec.launcher.resources) or {"requests": job.spec.launcher_requests},

@@ -10,17 +10,6 @@ from horovodjob_operator.domain import names
 from horovodjob_operator.domain.resources.parts.metadata import object_metadata
 from horovodjob_operator.start_scripts import SCRIPTS
 
-WORKER_SCRIPTS = (
-    "environment.sh",
-    "prepare.sh",
-    "rank.sh",
-    "ranks.sh",
-    "script.sh",
-    "session.sh",
-    "sshd_config.sh",
-    "worker.sh",
-)
-
 
 def keys_secret(job: HorovodJob, keys: Mapping[str, str]) -> dict[str, Any]:
     """The ssh keys of the job."""
@@ -30,8 +19,8 @@ def keys_secret(job: HorovodJob, keys: Mapping[str, str]) -> dict[str, Any]:
 def scripts_secret(namespace: str) -> dict[str, Any]:
     """The start scripts, for all jobs of a namespace.
 
-    They run with the rights of every job, so they are in a Secret: who can write Secrets can replace the keys of a job
-    as well, while ConfigMaps are often writable for more users.
+    They run with the rights of every job, and who can write Secrets there can create this one in advance: its name
+    has their digest, which the command of each pod verifies.
     """
     labels = {
         "app.kubernetes.io/name": "horovodjob",
@@ -64,10 +53,9 @@ def _sources(secret_names: tuple[str, ...], role: Role) -> list[dict[str, Any]]:
         return [{"secret": {"name": keys}}, {"secret": {"name": scripts}}]
     # Workers only accept connections, so the private user key stays with the launcher.
     key_files = [{"key": key, "path": key} for key in (names.HOST_KEY, names.AUTHORIZED_KEYS)]
-    script_files = [{"key": key, "path": key} for key in WORKER_SCRIPTS]
-    # An attempt keeps its first scripts, so a newer operator must accept that newer scripts are not among them.
-    is_older = {} if scripts == names.SCRIPTS_SECRET else {"optional": True}
+    # An attempt keeps its first scripts. Before releases that verify them, the Secret could have the keys too.
+    is_older = {"items": [{"key": key, "path": key} for key in SCRIPTS], "optional": True}
     return [
         {"secret": {"name": keys, "items": key_files}},
-        {"secret": {"name": scripts, "items": script_files, **is_older}},
+        {"secret": {"name": scripts, **({} if names.scripts_digest(scripts) else is_older)}},
     ]

@@ -13,6 +13,7 @@ from horovodjob_operator.domain.resources.parts.pod import (
     build_pod,
     gpu_resources,
     preparation_arguments,
+    start_command,
 )
 from horovodjob_operator.domain.resources.parts.progress_reporting import add_progress_reporting
 from horovodjob_operator.domain.resources.parts.template import merge_template
@@ -38,7 +39,7 @@ def worker_pod(
     Raises InvalidJob for a template that is not a pod template.
     """
     container = build_container(job, Role.WORKER) | {
-        "command": ["/bin/sh", f"{names.SECRET_DIRECTORY}/worker.sh"],
+        "command": start_command("worker.sh", (secret_names or names.secret_names(job))[-1]),
         "args": preparation_arguments(job),
         "ports": [{"name": "ssh", "containerPort": names.SSH_PORT, "protocol": "TCP"}],
         "startupProbe": {

@@ -42,7 +42,7 @@ def test_a_restart_under_another_release_replaces_workers_with_other_keys() -> N
     cluster.wait(30)
     outcome = next_status(JobContext(cluster.job, Observed(), cluster.now))[1]
     plan = plan_for(JobContext(cluster.job, Observed(), cluster.now), outcome)
-    assert plan.secret_names == (f"cifar-{UID}", f"horovodjob-scripts-{start_scripts.VERSION}")
+    assert plan.secret_names == (f"horovodjob-keys-{UID}", f"horovodjob-scripts-{start_scripts.VERSION}")
 
 
 def test_a_worker_of_a_running_elastic_attempt_gets_the_secret_of_its_launcher() -> None:

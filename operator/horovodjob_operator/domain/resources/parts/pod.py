@@ -6,11 +6,13 @@ from horovodjob.api.base import api_fields
 from horovodjob.api.constants import AKS_POOL_LABEL, GPU_RESOURCE, KUEUE_PREFIX, PodSecurity, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.pod_fields import Resources
+from horovodjob_operator.domain import names
 from horovodjob_operator.domain.resources.parts.environment import environment
 from horovodjob_operator.domain.resources.parts.metadata import owner_reference
 from horovodjob_operator.domain.resources.parts.placement import add_membership
 from horovodjob_operator.domain.resources.parts.storage import volume_mounts, volumes
 from horovodjob_operator.errors import InvalidJob
+from horovodjob_operator.start_scripts import START
 
 # The largest failureThreshold: a startup probe never ends the container.
 UNLIMITED_FAILURES = 2147483647
@@ -20,6 +22,12 @@ GPU_TOLERATIONS = (
 )
 # Kueue reads these annotations from pods too.
 TOPOLOGY_PREFIX = f"{KUEUE_PREFIX}podset-"
+
+
+def start_command(script: str, scripts_secret: str = names.SCRIPTS_SECRET) -> list[str]:
+    """The command that verifies the start scripts in the Secret and runs one of them."""
+    path, digest = f"{names.SECRET_DIRECTORY}/{script}", names.scripts_digest(scripts_secret)
+    return ["/bin/sh", "-c", START, digest, path] if digest else ["/bin/sh", path]
 
 
 def preparation_arguments(job: HorovodJob) -> list[str]:

@@ -1,0 +1,280 @@
+"""What a stolen token of the operator can do, for each way to install it: attacks, and what the collector deletes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from charts.test_operator_chart import CHART
+from horovodjob.api.job import HorovodJob
+from horovodjob_operator.domain.resources.launcher import launcher_pod
+from horovodjob_operator.domain.resources.network_policy import network_policy
+from horovodjob_operator.domain.resources.secret import keys_secret, scripts_secret
+from horovodjob_operator.domain.resources.service import service
+from horovodjob_operator.domain.resources.worker import worker_pod
+from support.api_client import BASE, JOBS, Api, Object, wait_for
+from support.helm import Helm
+from support.job_driver import restricted_pod, submit
+
+NOT_OF_JOB = "it has no HorovodJob as its controller"
+FALSE_OWNER = {
+    "apiVersion": "horovodjob.dev/v1beta1",
+    "kind": "HorovodJob",
+    "name": "no",
+    "uid": "11111111-2222-4333-8444-555555555555",
+    "controller": True,
+}
+TEAM = "team-policy"
+
+
+@dataclass(frozen=True)
+class Installation:
+    """An operator that is installed without its Deployment."""
+
+    api: Api
+    namespace: str
+    account: str
+
+    def kubectl(self, *arguments: str, body: Any = None) -> tuple[int, str]:
+        """Exit code and output of a command with the token of the operator."""
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{self.namespace}", "system:authenticated")
+        user = ("--as", f"system:serviceaccount:{self.namespace}:{self.account}")
+        done = self.api.kubectl(
+            *user, *(word for group in groups for word in ("--as-group", group)), *arguments, stdin=json.dumps(body)
+        )
+        return done.returncode, done.stderr + done.stdout
+
+    def create(self, namespace: str, body: Object) -> tuple[int, str]:
+        """Creates an object."""
+        return self.kubectl("-n", namespace, "create", "--validate=false", "-f", "-", body=body)
+
+    def refusal(self, namespace: str, body: Object) -> str:
+        """The error of a creation, which must fail."""
+        code, output = self.create(namespace, body)
+        assert code != 0, output
+        return output
+
+
+INSTALLATIONS: dict[str, Object | str] = {
+    "base": {},
+    "base in another namespace": {"namespace": "ml-system"},
+    "base with a prefix in another namespace": {"namespace": "ml-system", "namePrefix": "ml-"},
+    "chart in another namespace": "ml-system",
+}
+
+
+@pytest.fixture(scope="module", params=INSTALLATIONS, ids=str)
+def installation(
+    request: pytest.FixtureRequest, api: Api, helm4: Helm, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installation]:
+    """Each way to install the operator, removed afterwards."""
+    wanted = INSTALLATIONS[request.param]
+    if isinstance(wanted, str):
+        options = ("--namespace", wanted, "--set", "crds.enabled=false,rbac.aggregateClusterRoles=false")
+        text, installed = helm4("template", "horovodjob-operator", str(CHART), *options), wanted
+        namespaces: list[Object] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": wanted}}]
+    else:
+        directory = tmp_path_factory.mktemp("overlay")
+        kustomization = {"resources": [os.path.relpath(BASE, directory)], **wanted}
+        (directory / "kustomization.yaml").write_text(json.dumps(kustomization))
+        text, installed, namespaces = render(api, directory), wanted.get("namespace", "horovodjob-system"), []
+    # The definition remains, with the policy in its file, because the other tests need both.
+    objects = namespaces + [
+        each
+        for each in yaml.safe_load_all(text)
+        if each
+        and each["kind"] not in ("Deployment", "CustomResourceDefinition")
+        and "frozen-spec" not in each["metadata"]["name"]
+        and "helm.sh/hook" not in each["metadata"].get("annotations", {})
+    ]
+    rendered = yaml.safe_dump_all(objects)
+    done = api.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=rendered)
+    assert done.returncode == 0, done.stderr
+    account = next(each["metadata"]["name"] for each in objects if each["kind"] == "ServiceAccount")
+    made = Installation(api, installed, account)
+    try:
+        wait_for("the policy", lambda: NOT_OF_JOB in made.create("default", secret("probe"))[1])
+        yield made
+    finally:
+        assert api.kubectl("delete", "--wait", "-f", "-", stdin=rendered).returncode == 0
+
+
+def render(api: Api, directory: Path) -> str:
+    """The output of `kubectl kustomize`."""
+    done = api.kubectl("kustomize", str(directory))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def team(api: Api) -> str:
+    """A namespace in which jobs run."""
+    api.kubectl("create", "namespace", TEAM)
+    return TEAM
+
+
+@pytest.fixture
+def job(api: Api, team: str) -> Iterator[HorovodJob]:
+    """A job that exists, with a Service."""
+    driver = submit(api, team, "train", network={"service": True}, image="trainer:1")
+    yield HorovodJob.model_validate(driver.get())
+    driver.delete()
+
+
+def secret(name: str, **metadata: Any) -> Object:
+    """A Secret that could belong to the operator, except for its owner."""
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, **metadata}, "immutable": True}
+
+
+def with_owners(body: Object, *owners: Object) -> Object:
+    """The object with other owners."""
+    return {**body, "metadata": {**body["metadata"], "ownerReferences": [*owners]}}
+
+
+def objects_of(job: HorovodJob) -> list[Object]:
+    """What the operator creates for the job."""
+    pods = [launcher_pod(job, 1, "", ""), worker_pod(job, 0, 1, "")]
+    keys = {"id_ed25519": "key"}
+    return [
+        keys_secret(job, keys),
+        scripts_secret(job.metadata.namespace),
+        network_policy(job),
+        service(job),
+        *pods,
+    ]
+
+
+def test_the_operator_creates_the_objects_of_a_job(installation: Installation, job: HorovodJob) -> None:
+    for body in objects_of(job):
+        code, output = installation.kubectl("create", "--dry-run=server", "-f", "-", body=body)
+        assert code == 0, output
+
+
+def test_an_object_of_a_job_has_no_second_owner_that_keeps_it(
+    installation: Installation, job: HorovodJob, team: str, api: Api
+) -> None:
+    kept = api.create(f"/api/v1/namespaces/{team}/configmaps", {"metadata": {"generateName": "owner-"}})["metadata"]
+    real = {"apiVersion": "v1", "kind": "ConfigMap", "name": kept["name"], "uid": kept["uid"]}
+    own = network_policy(job)["metadata"]["ownerReferences"][0]
+    for body in objects_of(job):
+        for owners in ((FALSE_OWNER, real), (own, real), (real, FALSE_OWNER), ({**real, "controller": True},)):
+            assert NOT_OF_JOB in installation.refusal(team, with_owners(body, *owners)), (body["kind"], owners)
+
+
+def test_the_collector_deletes_an_object_of_a_job_that_does_not_exist(
+    installation: Installation, team: str, api: Api
+) -> None:
+    labels = {"horovodjob.dev/job-uid": FALSE_OWNER["uid"]}
+    pod = restricted_pod("no-launcher")
+    policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "no"}}
+    for body in (
+        pod | {"metadata": {"name": "no-launcher", "labels": labels}},
+        policy | {"spec": {"podSelector": {"matchLabels": labels}}},
+        secret(f"horovodjob-keys-{FALSE_OWNER['uid']}") | {"type": "Opaque"},
+    ):
+        code, output = installation.create(team, with_owners(body, FALSE_OWNER))
+        assert code == 0, output
+
+    def left() -> str:
+        kinds = "pods/no-launcher", "networkpolicies/no", f"secrets/horovodjob-keys-{FALSE_OWNER['uid']}"
+        return api.kubectl("-n", team, "get", "--ignore-not-found", "-o", "name", *kinds).stdout
+
+    wait_for("the garbage collector", lambda: not left())
+
+
+def test_nothing_is_created_in_namespaces_of_kubernetes_and_of_the_operator(
+    installation: Installation, job: HorovodJob
+) -> None:
+    for namespace in ("kube-system", "kube-public", "kube-node-lease", installation.namespace):
+        for body in objects_of(job):
+            there = {**body, "metadata": {**body["metadata"], "namespace": namespace}}
+            assert "a namespace of Kubernetes or of the operator" in installation.refusal(namespace, there)
+
+
+def test_a_network_policy_and_a_service_select_only_pods_of_their_job(
+    installation: Installation, job: HorovodJob, team: str
+) -> None:
+    policy, names = network_policy(job), service(job)
+    other = {"horovodjob.dev/job-uid": FALSE_OWNER["uid"]}
+    for selector in ({}, {"matchLabels": {"app": "database"}}, {"matchLabels": other}):
+        changed = {**policy, "spec": {**policy["spec"], "podSelector": selector}}
+        assert "select only such pods" in installation.refusal(team, changed)
+    without = {key: value for key, value in names["spec"].items() if key != "selector"}
+    for spec in (without, {**names["spec"], "selector": {"app": "database"}}, {**names["spec"], "selector": other}):
+        assert "select only such pods" in installation.refusal(team, {**names, "spec": spec})
+
+
+def test_a_service_is_headless_and_takes_no_address(installation: Installation, job: HorovodJob, team: str) -> None:
+    names = service(job)
+    for change in (
+        {"externalIPs": ["10.0.0.1"]},
+        {"clusterIP": None},
+        {"clusterIP": None, "type": "NodePort"},
+        {"clusterIP": None, "type": "LoadBalancer"},
+        {"clusterIP": None, "type": "ExternalName", "externalName": "attacker.test"},
+    ):
+        changed = {**names, "spec": {**names["spec"], **change}}
+        assert "only headless Services" in installation.refusal(team, changed), change
+
+
+def test_a_pod_has_the_name_and_the_label_of_its_job(installation: Installation, job: HorovodJob, team: str) -> None:
+    pod = launcher_pod(job, 1, "", "")
+    for labels in ({}, {"horovodjob.dev/job-uid": FALSE_OWNER["uid"]}):
+        changed = {**pod, "metadata": {**pod["metadata"], "labels": labels}}
+        assert "with the label horovodjob.dev/job-uid of their job" in installation.refusal(team, changed)
+    for body in objects_of(job):
+        named = {**body, "metadata": {**body["metadata"], "name": "database"}}
+        assert "not that of its job" in (refusal := installation.refusal(team, named)) or NOT_OF_JOB in refusal
+
+
+def test_nothing_delays_the_collector(installation: Installation, job: HorovodJob, team: str) -> None:
+    for body in objects_of(job):
+        kept = {**body, "metadata": {**body["metadata"], "finalizers": ["attacker.test/keep"]}}
+        assert "may not add finalizers" in installation.refusal(team, kept), body["kind"]
+    pod = launcher_pod(job, 1, "", "")
+    pod["spec"]["terminationGracePeriodSeconds"] = 10**6
+    assert "terminationGracePeriodSeconds of at most 3600" in installation.refusal(team, pod)
+
+
+def test_the_names_of_secrets_that_pods_run_are_reserved(
+    installation: Installation, job: HorovodJob, team: str, api: Api
+) -> None:
+    api.kubectl("-n", team, "create", "rolebinding", "author", "--clusterrole=edit", "--user=author")
+    planted = [each["metadata"]["name"] for each in objects_of(job)[:2]]
+    for name in planted:
+        done = api.kubectl("--as", "author", "-n", team, "create", "secret", "generic", name)
+        assert "is reserved for a Secret of the operator" in done.stderr, done.stdout
+    assert api.kubectl("--as", "author", "-n", team, "create", "secret", "generic", "own").returncode == 0
+    assert api.kubectl("--as", "author", "-n", team, "delete", "secret", "own").returncode == 0
+
+
+def test_nobody_else_gives_a_pod_the_label_of_a_job(
+    installation: Installation, job: HorovodJob, team: str, api: Api
+) -> None:
+    api.kubectl("-n", team, "create", "rolebinding", "author", "--clusterrole=edit", "--user=author")
+    label = f"horovodjob.dev/job-uid={job.metadata.uid}"
+    own = restricted_pod("own")
+    for body in (own, own | {"metadata": {"name": "own", "labels": dict([label.split("=")])}}):
+        done = api.kubectl("--as", "author", "-n", team, "create", "-f", "-", stdin=json.dumps(body))
+        assert (done.returncode == 0) is ("labels" not in body["metadata"]), done.stderr
+    assert "only the operator of HorovodJobs" in done.stderr
+    assert "only the operator" in api.kubectl("--as", "author", "-n", team, "label", "pod", "own", label).stderr
+    assert api.kubectl("-n", team, "label", "pod", "own", label).returncode == 0, "cluster-admin"
+    unlabelled = api.kubectl("--as", "author", "-n", team, "label", "pod", "own", "horovodjob.dev/job-uid-")
+    assert "only the operator" in unlabelled.stderr
+    assert api.kubectl("--as", "author", "-n", team, "annotate", "pod", "own", "a=b").returncode == 0
+    assert api.kubectl("--as", "author", "-n", team, "delete", "pod", "own").returncode == 0
+
+
+def test_a_job_with_a_time_to_live_is_deleted_only_when_it_is_finished(
+    installation: Installation, job: HorovodJob, team: str
+) -> None:
+    code, output = installation.kubectl("delete", "--raw", f"{JOBS.format(team)}/train")
+    assert (code != 0, "only when it is finished" in output) == (True, True), output
