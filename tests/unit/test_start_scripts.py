@@ -141,7 +141,6 @@ def test_the_daemons_of_mpi_on_a_worker_are_found_in_that_directory(tmp_path: Pa
     assert "LD_LIBRARY_PATH='/opt/site/lib:/usr/lib/x'" in saved
 
 
-<<<<<<< HEAD
 OTHER = {"train.lr": "0.1", "a-b": "it's\ntwo $HOME `x`", "empty.x": ""}
 
 
@@ -181,7 +180,8 @@ def test_a_session_has_them_too(tmp_path: Path, request_: str) -> None:
         found = json.loads(process.stdout.readline())
         process.stdin.close()
     assert {name: found.get(name) for name in OTHER} == OTHER
-=======
+
+
 @pytest.mark.parametrize(
     "planted",
     [
@@ -232,4 +232,3 @@ def test_the_command_of_a_pod_has_the_digest_of_the_scripts_that_it_mounts(role:
     assert {"secret": {"name": f"horovodjob-scripts-{digest}"}} in sources
     mounted = {key: base64.b64decode(text).decode() for key, text in scripts_secret("team")["data"].items()}
     assert start_scripts.digest(mounted) == digest
->>>>>>> 834a481 (operator: limit a stolen token, and verify the start scripts)

@@ -27,7 +27,27 @@ STEPS = {"Starting": "Queued", "Running": "Starting"}
 
 
 @pytest.fixture(scope="module")
-def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def without_policy(api: Api, operator_access: Path) -> Iterator[None]:
+    """No admission policy for the operator: that of this release comes with it, and refuses what others create."""
+    binding = api.get(f"{BINDINGS}/horovodjob-operator")
+    api.delete(f"{BINDINGS}/horovodjob-operator")
+    secrets, body = "/api/v1/namespaces/default/secrets?dryRun=All", {"metadata": {"name": "probe"}}
+
+    def is_limited() -> bool:
+        try:
+            Api(operator_access).create(secrets, body)
+        except ApiError:
+            return True
+        return False
+
+    wait_for("the end of the policy", lambda: not is_limited())
+    yield
+    api.create(BINDINGS, {"metadata": {"name": "horovodjob-operator"}, "spec": binding["spec"]})
+    wait_for("the policy", is_limited)
+
+
+@pytest.fixture(scope="module")
+def previous(tmp_path_factory: pytest.TempPathFactory, without_policy: None) -> Path:
     """The operator of the previous release, with a changed start script."""
     source = extract_operator(tmp_path_factory.mktemp("previous"))
     with (source / "horovodjob_operator" / "start_scripts" / "launcher.sh").open("a") as script:
