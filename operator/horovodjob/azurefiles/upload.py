@@ -122,20 +122,20 @@ class _Upload:
         temporary = joined(path.rpartition("/")[0], f".{_short(path)}.hvj-{secrets.token_hex(8)}")
         self.partial.add(temporary)
         try:
-            written = self._write(source, temporary, path)
-            _rename(self.share, temporary, path, written)
+            identity, written = self._write(source, temporary, path)
+            _rename(self.share, temporary, path, identity, written)
         except BaseException:
             self._delete(temporary)
             raise
         self.partial.discard(temporary)
 
-    def _write(self, source: Path, temporary: str, path: str) -> datetime:
-        """Write the content; the time of the source's content."""
+    def _write(self, source: Path, temporary: str, path: str) -> tuple[str, datetime]:
+        """Write the content; the identity of the file, and the time of the source's content."""
         with source.open("rb") as file, translate_errors(self.share.account, self.share.name, path):
             before = os.fstat(file.fileno())
             self.progress(path, 0, before.st_size)
             client = self.share.file(temporary)
-            client.create_file(before.st_size)
+            identity = str(client.create_file(before.st_size)["file_id"])
             digest = hashlib.sha256()
             for done in self._blocks(client, file, before.st_size, digest):
                 self.progress(path, done, before.st_size)
@@ -144,10 +144,17 @@ class _Upload:
         if after.st_size != before.st_size or is_changed:
             raise FileChanged(f"{source} changed while it was uploaded; upload it again when its writer has finished")
         # The time before: a later upload sends the file again if it was changed in place.
-        return datetime.fromtimestamp(before.st_mtime, UTC)
+        return identity, datetime.fromtimestamp(before.st_mtime, UTC)
 
     def _blocks(self, client: Any, file: BinaryIO, size: int, digest: "hashlib._Hash") -> Iterator[int]:
         """Bytes that the share has, after each block; `digest` gets all of them."""
+        if 0 < size <= BLOCK_BYTES:  # most files: no other thread is worth its start
+            data = file.read(size).ljust(size, b"\0")
+            digest.update(data)
+            self.transfers.check()
+            client.upload_range(data, 0, size)
+            yield size
+            return
         writes: deque[tuple[int, Future[Any]]] = deque()
         start = 0
         try:
@@ -216,8 +223,7 @@ def _short(path: str) -> str:
     return path.rpartition("/")[2][:200]
 
 
-def _rename(share: Share, temporary: str, path: str, written: datetime) -> None:
-    identity = share.state(temporary).identity
+def _rename(share: Share, temporary: str, path: str, identity: str, written: datetime) -> None:
     try:
         with translate_errors(share.account, share.name, path):
             share.file(temporary).rename_file(path, overwrite=True, file_last_write_time=written)

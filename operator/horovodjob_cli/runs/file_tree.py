@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from horovodjob.command_line import shell_text
+from horovodjob_cli.runs.digests import Digests
 from horovodjob_cli.runs.directory import CodeFile
 
 PLAIN = frozenset(string.ascii_letters + string.digits + "_./+=@,-")
@@ -31,13 +32,14 @@ class FileTree:
 
 
 def file_tree(files: Sequence[CodeFile]) -> FileTree:
-    """The files as they are now. Raises OSError."""
+    """The files as they are now; only those that changed since the last run are read. Raises OSError."""
     lines, sources = [], {}
+    digests = Digests()
     for file in files:
-        with file.source.open("rb") as opened:
-            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        digest = digests.of(file.source)
         lines.append(f"{digest} {'x' if file.is_executable else '-'} {_escaped(file.path)}\n")
         sources[digest] = file.source
+    digests.save()
     return FileTree("".join(lines), sources)
 
 

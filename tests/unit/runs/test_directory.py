@@ -135,3 +135,22 @@ def test_the_same_contents_are_the_same_config_map_at_any_time(tmp_path: Path, m
 @pytest.mark.parametrize("package", ["horovodjob", "horovodjob_cli"])
 def test_type_checkers_read_the_types_of_the_installed_package(package: str) -> None:
     assert (resources.files(package) / "py.typed").is_file()
+
+
+def test_a_large_file_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    project = tmp_path / "project"
+    project.mkdir()
+    data = project / "data.bin"
+    data.write_bytes(b"a" * (1 << 20))
+    monkeypatch.setattr("time.time", lambda: data.stat().st_mtime + 10)
+    (first,) = file_tree(code_files(project)).sources
+    with monkeypatch.context() as unread:
+        unread.setattr("hashlib.file_digest", lambda *_: pytest.fail("the file is read again"))
+        assert list(file_tree(code_files(project)).sources) == [first]
+    times = data.stat()
+    data.write_bytes(b"b" * (1 << 20))
+    os.utime(data, ns=(times.st_atime_ns, times.st_mtime_ns))  # as tar and rsync do
+    assert list(file_tree(code_files(project)).sources) != [first]
+    (tmp_path / "cache" / "horovodjob" / "digests.json").write_text("torn")
+    assert len(file_tree(code_files(project)).sources) == 1

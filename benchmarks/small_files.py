@@ -1,0 +1,117 @@
+"""How long `hvj` sends 2,000 small files to a share, beside parallel puts of the same SDK, and a second run.
+
+    PYTHONPATH=tests:. python benchmarks/small_files.py [--rounds 3] [--files 2000]
+
+Both send to a server of this machine that speaks the protocol of Azure Files, in a process of its own, and take turns.
+The puts create each file and write its content with as many threads as `hvj` has, under the final name: a put that is
+interrupted leaves an incomplete file, so `hvj` has one request more, the rename. The second run has one changed file,
+and with --bytes a large one that has not changed; its time has no start of Python in it. Exit status: 0 if the median of
+the ratios is at most 1.5, 1 if not.
+"""
+
+import argparse
+import hashlib
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from azure.storage.fileshare import ShareClient
+
+from horovodjob.azurefiles.concurrency import FILES
+from horovodjob.azurefiles.credentials import Options, choose_account
+from horovodjob.azurefiles.share import RETRIES, Retries, Share
+from horovodjob.azurefiles.upload import upload_contents
+from horovodjob_cli.runs.directory import code_files
+from horovodjob_cli.runs.file_tree import file_tree
+
+SERVER = """
+import sys, time
+from pathlib import Path
+from support.azure_fakes.files.accounts import Account
+from support.azure_fakes.files.server import FilesService
+with FilesService([Account("acc", Path(sys.argv[1]))]) as service:
+    print(service.connection_string("acc"), flush=True)
+    sys.stdin.read()
+"""
+TARGET = 1.5
+
+
+def write_files(directory: Path, count: int) -> None:
+    """Files of 1 to 8 KiB in directories of 50."""
+    numbers = random.Random(1)
+    for number in range(count):
+        path = directory / f"part{number // 50}" / f"file{number}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(numbers.randbytes(numbers.randint(1 << 10, 8 << 10)))
+
+
+def put_all(share: Share, directory: str, sources: Mapping[str, Path]) -> None:
+    """Each file by the SDK's own method."""
+    client = ShareClient(
+        share.account.endpoint, share.name, **share.account.credential(), retry_policy=Retries(**RETRIES)
+    )
+    client.create_directory(directory)
+
+    def put(item: tuple[str, Path]) -> None:
+        name, source = item
+        client.get_file_client(f"{directory}/{name}").upload_file(source.read_bytes())
+
+    with ThreadPoolExecutor(FILES) as pool:
+        list(pool.map(put, sources.items()))
+
+
+def timed_send(share: Share, store: str, project: Path) -> float:
+    """Seconds to read the directory and to send what the share does not have, with the list."""
+    start = time.monotonic()
+    tree = file_tree(code_files(project))
+    upload_contents(share, f"{store}/files", tree.sources)
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "tree"
+        path.write_bytes(tree.listed.encode())
+        upload_contents(share, f"{store}/trees", {hashlib.sha256(path.read_bytes()).hexdigest(): path})
+    return time.monotonic() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--files", type=int, default=2000)
+    parser.add_argument("--bytes", type=int, default=0, help="size of one more file, such as a data set")
+    given = parser.parse_args()
+    ratios = []
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        (root / "account" / "myshare").mkdir(parents=True)
+        write_files(root / "project", given.files)
+        command = [sys.executable, "-c", SERVER, str(root / "account")]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout
+            assert server.stdin
+            options = Options(connection_string=server.stdout.readline().strip())
+            share = Share(choose_account(None, options, os.environ), "myshare")
+            sources = file_tree(code_files(root / "project")).sources
+            for number in range(given.rounds):
+                start = time.monotonic()
+                put_all(share, f"puts{number}", sources)
+                puts = time.monotonic() - start
+                sent = timed_send(share, f"code{number}", root / "project")
+                ratios.append(sent / puts)
+                print(f"round {number + 1}: puts {puts:.1f} s, hvj {sent:.1f} s, ratio {ratios[-1]:.2f}", flush=True)
+            if given.bytes:
+                (root / "project" / "data.bin").write_bytes(random.Random(2).randbytes(given.bytes))
+                timed_send(share, "code0", root / "project")
+            (root / "project" / "part0" / "file0.txt").write_text("changed")
+            print(f"second run, one changed file: {timed_send(share, 'code0', root / 'project'):.2f} s")
+            server.stdin.close()
+    print(f"median ratio {sorted(ratios)[len(ratios) // 2]:.2f}, target at most {TARGET}")
+    sys.exit(sorted(ratios)[len(ratios) // 2] > TARGET)
+
+
+if __name__ == "__main__":
+    main()
