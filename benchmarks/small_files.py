@@ -5,8 +5,8 @@
 Both send to a server of this machine that speaks the protocol of Azure Files, in a process of its own, and take turns.
 The puts create each file and write its content with as many threads as `hvj` has, under the final name: a put that is
 interrupted leaves an incomplete file, so `hvj` has one request more, the rename. The second run has one changed file,
-and with --bytes a large one that has not changed; its time has no start of Python in it. Exit status: 0 if the median of
-the ratios is at most 1.5, 1 if not.
+and with --bytes a large one that has not changed; its time has no start of Python in it. Exit status: 0 if the median
+of the ratios is at most 1.5, 1 if not.
 """
 
 import argparse

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +28,28 @@ if output := os.environ.get("AZ_BATCHAI_OUTPUT_output"):
     if os.environ["OMPI_COMM_WORLD_RANK"] == "0":
         pathlib.Path(output, "model").write_text("trained by rank 0")
 sys.exit(int(sys.argv[1]))
+"""
+
+
+# Reports two epochs of a metric. The second trial is worse, and would run for ten minutes if it were not pruned.
+TRIAL = """
+import json, os, sys, time, urllib.request
+trial = int(sys.argv[1])
+history = []
+for epoch in (1, 2):
+    metrics = {"score": 0.9 - 0.5 * trial}
+    history.append({"epoch": epoch, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "metrics": metrics})
+    report = {"attempt": int(os.environ["HOROVODJOB_ATTEMPT"]), "progress": epoch / 2, "history": history}
+    body = json.dumps(report | {"metrics": metrics}).encode()
+    request = urllib.request.Request(os.environ["HOROVODJOB_PROGRESS_URL"], body)
+    request.add_header("Authorization", "Bearer " + open(os.environ["HOROVODJOB_PROGRESS_TOKEN_FILE"]).read())
+    urllib.request.urlopen(request, timeout=20)
+    time.sleep(600 * trial)
+"""
+MPI4PY = """
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+print("sum", world.allreduce(world.rank + 1), "of", world.size, flush=True)
 """
 
 
@@ -106,3 +130,52 @@ def test_a_claim_takes_the_directory_and_gives_the_output_back(
     assert (code, "changed, rank 1 /job/code ['0']" in output) == (0, True)
     assert len(list((share / "code" / "files").iterdir())) == 3
     assert [name for name in namespace.pods() if "-files-" in name] == []
+
+
+def test_requirements_are_installed_by_one_worker_for_both(namespace: Namespace, hvj: Hvj, directory: Path) -> None:
+    (directory / "wheels").mkdir()
+    wheel = directory / "wheels" / "hvj_addon-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        info = "hvj_addon-1.0.dist-info"
+        archive.writestr("hvj_addon.py", "NAME = 'addon'\n")
+        needs = "Requires-Dist: numpy\n"
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: hvj-addon\nVersion: 1.0\n{needs}")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    (directory / "requirements.txt").write_text("--no-index\n--find-links /job/code/wheels\nhvj-addon\n")
+    (directory / "train.py").write_text(
+        "import os, hvj_addon, numpy\n"
+        "print(hvj_addon.NAME, numpy.__file__, os.listdir('/tmp'), os.environ['OMPI_COMM_WORLD_RANK'], flush=True)\n"
+    )
+    options = ("--image", namespace.image, "--gpus", "0", "--nodes", "2", "--requirements", "requirements.txt")
+    code, output = hvj("run", *options, "--name", "hello", "train.py")
+    assert code == 0, output
+    for rank in (0, 1):
+        assert re.search(rf"addon /opt/venv/\S+ .* {rank}\n", output), output
+    (directory / "requirements.txt").write_text("--no-index\nnumpy<1\n")
+    code, output = hvj("run", *options, "--name", "fails", "train.py")
+    message = namespace.condition("fails", "Failed")["message"]
+    assert code != 0
+    assert "requirements.txt cannot be installed: " in message
+    assert "the image has numpy==" in message
+
+
+def test_a_command_runs_mpi4py(namespace: Namespace, hvj: Hvj, directory: Path, images: dict[str, str]) -> None:
+    (directory / "sum.py").write_text(MPI4PY)
+    options = ("--image", images["mpi"], "--gpus", "0", "--nodes", "2", "--name", "sum")
+    code, output = hvj("run", *options, "--", "python3", "sum.py")
+    assert (code, output.count("sum 3 of 2")) == (0, 2), output
+
+
+def test_a_sweep_prunes_a_trial_on_a_pod(namespace: Namespace, hvj: Hvj, directory: Path) -> None:
+    job = namespace.job("trial", ["python3", "-c", TRIAL, "${trial}", "${rate}"], worker={"replicas": 1})
+    sweep = {"name": "digits", "metric": "score", "direction": "max", "parameters": {"rate": "0.1, 0.2"}, "trials": 2}
+    sweep |= {"job": job, "pruner": {"MedianPruner": {"n_startup_trials": 1}}}
+    (directory / "sweep.yaml").write_text(yaml.safe_dump(sweep))
+    code, output = hvj("sweep", "-f", "sweep.yaml", "--output", "json")
+    assert code == 0
+    assert (yaml.safe_load(output)["job"], yaml.safe_load(output)["value"]) == ("digits-0", 0.9)
+    code, output = hvj("sweep", "show", "digits", "--output", "json")
+    states = [(each["state"], each["value"]) for each in yaml.safe_load(output)]
+    assert states == [("complete", 0.9), ("pruned", 0.4)]
+    assert namespace.condition("digits-1", "Failed")["reason"] == "Terminated"
