@@ -141,12 +141,12 @@ def images(on: Target) -> dict[str, str]:
     return {role: entry["image"] for role, entry in json.loads(done.stdout).items()}
 
 
-def install_operator(on: Target, image: str) -> None:
-    """Installs the chart with this image and waits until the operator is ready."""
+def install_operator(on: Target, image: str, trainer: str) -> None:
+    """Installs the chart with this image, and that of jobs without one, and waits until the operator is ready."""
     say(f"== operator {image}: Helm release {RELEASE} in {SYSTEM}")
     on.apply(restricted_namespace(SYSTEM))
     repository, _, tag = image.rpartition(":")
-    values = f"image.repository={repository},image.tag={tag},replicas=1"
+    values = f"image.repository={repository},image.tag={tag},replicas=1,jobDefaults.image={trainer}"
     # On the local cluster, what kubectl has applied from the manifests becomes part of the release. Not a Deployment:
     # its selector cannot change.
     adoption = ("--take-ownership", "--force-conflicts") if on.local else ()
@@ -379,7 +379,7 @@ def main() -> int:
     try:
         on = target()
         names = images(on)
-        install_operator(on, names["operator"])
+        install_operator(on, names["operator"], names["trainer"])
         directory = prepare_namespace(on)
         applied = time.time()
         submit(on, names["trainer"])

@@ -26,7 +26,7 @@ def main() -> int:
     if not on.local:
         raise DemoError("the tutorial runs on the local cluster only: unset KUBECONFIG; docs/aks.md has the way to AKS")
     references = images(on)
-    install_operator(on, references["operator"])
+    install_operator(on, references["operator"], references["trainer"])
     on.kubectl("delete", "namespace", "batchaidev", "--ignore-not-found")
     with tempfile.TemporaryDirectory() as scratch:
         directory, keys = Path(scratch) / "work", Path(scratch) / "azure"

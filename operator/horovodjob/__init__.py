@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from horovodjob.sweeps.trials import Trial
     from horovodjob_cli.client import Client, Job
-    from horovodjob_cli.errors import ClientError, NotFound, UsageError
+    from horovodjob_cli.errors import ClientError, NotFound, Stalled, TimedOut, UsageError
 
-__all__ = ["Client", "ClientError", "Job", "NotFound", "Trial", "UsageError"]
+__all__ = ["Client", "ClientError", "Job", "NotFound", "Stalled", "TimedOut", "Trial", "UsageError"]
 MODULES = {"Client": "horovodjob_cli.client", "Job": "horovodjob_cli.client", "Trial": "horovodjob.sweeps.trials"}
 
 

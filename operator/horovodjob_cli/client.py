@@ -18,13 +18,14 @@ from horovodjob.azurefiles.credentials import Options
 from horovodjob.sweeps.definition import Definition
 from horovodjob.sweeps.trials import Trial
 from horovodjob_cli.cluster import kube
-from horovodjob_cli.cluster.watch import job_versions, wait_for_deletion
+from horovodjob_cli.cluster.watch import wait_for_deletion
 from horovodjob_cli.errors import UsageError, translated
 from horovodjob_cli.files.file_transfers import download_to
 from horovodjob_cli.files.job_files import STDOUTERR, open_directory
 from horovodjob_cli.jobs import batchai_records, logs, sweep_records, termination
 from horovodjob_cli.jobs import sweep as sweeps
 from horovodjob_cli.jobs.logs import Line
+from horovodjob_cli.jobs.wait_limit import WaitLimit, limited_versions
 from horovodjob_cli.runs import execution
 from horovodjob_cli.runs import sweep as run_sweeps
 from horovodjob_cli.runs.request import RunOptions, request_of
@@ -165,9 +166,21 @@ class Client:
         return [Job(each) for each in kube.jobs(self.namespace, experiment)]
 
     @_connected
-    def wait(self, job: JobName, progress: Callable[[Job], None] | None = None) -> Job:
-        """The job after its end; `progress` gets it now and after each change. Raises NotFound if it is deleted."""
-        for version in job_versions(self._find(job)):
+    def wait(
+        self,
+        job: JobName,
+        progress: Callable[[Job], None] | None = None,
+        *,
+        timeout: float | None = None,
+        wait_stalled: bool = False,
+    ) -> Job:
+        """The job after its end; `progress` gets it now and after each change.
+
+        Raises Stalled if the job has been stalled for 15 s and only you can mend it, unless `wait_stalled` is set;
+        TimedOut after `timeout` seconds; NotFound if the job is deleted.
+        """
+        limit = WaitLimit(timeout, waits_for_stalled=wait_stalled)
+        for version in limited_versions(self._find(job), limit):
             if progress is not None:
                 progress(Job(version))
             if batchai_records.is_finished(version):
@@ -182,14 +195,18 @@ class Client:
         role: Role | str | None = None,
         worker: int | None = None,
         tail: int | None = None,
+        timeout: float | None = None,
+        wait_stalled: bool = False,
     ) -> Iterator[Line]:
         """The lines of the job's containers, each with `source` (launcher, worker-0), `text` and `data` (its bytes).
 
-        With `follow`, until the job ends, across restarts. `tail` limits the lines of each pod to begin with.
+        With `follow`, until the job ends, across restarts. `tail` limits the lines of each pod to begin with. Raises as
+        `wait` does.
         """
         context = self.context.copy()
         selection = logs.Selection(Role(role) if role is not None else None, worker, tail)
-        lines = _run(context, lambda: logs.lines(self._find(job), selection, follow=follow))
+        limit = WaitLimit(timeout, waits_for_stalled=wait_stalled)
+        lines = _run(context, lambda: logs.lines(self._find(job), selection, limit, follow=follow))
         end = object()
         while (line := _run(context, lambda: next(lines, end))) is not end:
             if isinstance(line, Line):
@@ -208,6 +225,8 @@ class Client:
         parallel: int | None = None,
         new: bool = False,
         progress: Callable[[str], None] | None = None,
+        timeout: float | None = None,
+        wait_stalled: bool = False,
         **options: Unpack[RunOptions],
     ) -> Trial:
         """Run a sweep until all its trials have ended, and return the best one; one that was interrupted continues.
@@ -215,23 +234,24 @@ class Client:
         With `parameters`, the other arguments are those of `run`: a program with its directory, which gets each
         parameter as --NAME=VALUE, and a function by its name. Without, `sweep` is a definition, the pathlib.Path of a
         file with one, or the name of a sweep that has jobs. `new` tries all again with changed code, image or settings.
-        `progress` gets a line for each trial that begins or ends. Raises ClientError if no trial is complete.
+        `progress` gets a line for each trial that begins or ends. Raises ClientError if no trial is complete,
+        and as `wait` does.
         """
         given: Object = {"metric": metric, "goal": goal, "sampler": sampler, "trials": trials, "parallel": parallel}
         settings = {name: value for name, value in given.items() if value is not None}
-        show = progress or (lambda line: None)
+        show, limit = progress or (lambda line: None), WaitLimit(timeout, waits_for_stalled=wait_stalled)
         if parameters is None:
             if arguments or options:
                 raise UsageError("a sweep of a program needs parameters, such as parameters={'lr': 'log:1e-4:1e-1'}")
             running = sweeps.Sweep(self._definition(sweep, settings), self.namespace, show, is_new=new)
-            running.run()
+            running.run(limit)
             return running.complete()
         if sweep is not None and not isinstance(sweep, str) and not callable(sweep):
             raise UsageError("parameters are those of a script or a function; a definition has its own")
         with TemporaryDirectory(prefix="hvj-run-") as directory:
             request = request_of(sweep, arguments, options, Path(directory))
             with run_sweeps.prepared(request, self.namespace, parameters, {**settings, "new": new}, show) as running:
-                running.run()
+                running.run(limit)
             return running.complete()
 
     def _definition(self, sweep: object, settings: Object) -> Definition:
@@ -275,17 +295,21 @@ class Client:
         return Path(record["name"])
 
     @_connected
-    def terminate(self, job: JobName, *, wait: bool = True) -> Job:
-        """End a job permanently; its record, logs and files remain. A job that has ended stays as it is."""
-        return Job(termination.terminate(self._find(job), wait=wait))
+    def terminate(self, job: JobName, *, wait: bool = True, timeout: float | None = None) -> Job:
+        """End a job permanently; its record, logs and files remain. A job that has ended stays as it is.
+
+        Raises TimedOut after `timeout` seconds.
+        """
+        return Job(termination.terminate(self._find(job), wait=wait, timeout=timeout))
 
     @_connected
-    def delete(self, job: JobName, *, wait: bool = True) -> None:
-        """Delete a job and its pods; files on a share remain. Raises NotFound."""
+    def delete(self, job: JobName, *, wait: bool = True, timeout: float | None = None) -> None:
+        """Delete a job and its pods; files on a share remain. Raises NotFound, and TimedOut after `timeout` seconds."""
         found = self._find(job)
         kube.delete_job(found)
         if wait:
-            wait_for_deletion(found)
+            limit, name = WaitLimit(timeout), batchai_records.display_name(found)
+            wait_for_deletion(found, lambda: limit.check_time(f"job {name} and its pods were not deleted"))
 
     def _find(self, job: JobName) -> Object:
         if isinstance(job, Job):

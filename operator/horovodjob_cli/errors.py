@@ -2,7 +2,9 @@
 
 ClientError
 ├── UsageError    the command line, an argument or a file is wrong
-└── NotFound      the object does not exist
+├── NotFound      the object does not exist
+├── Stalled       the job cannot continue until the user acts
+└── TimedOut      the time of --timeout is over
 
 This module translates errors of the Kubernetes and Azure clients; commands raise more specific errors themselves.
 """
@@ -32,6 +34,18 @@ class NotFound(CliError):
     """The object that the command names does not exist."""
 
     exit_code = 3
+
+
+class Stalled(CliError):
+    """The job cannot continue until the user acts."""
+
+    exit_code = 4
+
+
+class TimedOut(CliError):
+    """What the command waits for did not happen within the time that the user has set."""
+
+    exit_code = 5
 
 
 def translated(error: Exception) -> CliError | None:

@@ -1,5 +1,6 @@
 """Options of several commands, with the names of `az batchai`."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,18 @@ import typer
 
 from horovodjob.api.constants import PodSecurity
 from horovodjob_cli.output import Format
+
+DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
+
+
+def parsed_duration(text: str) -> float:
+    """Seconds of a time such as 90, 90s, 10m or 1h30m. Raises BadParameter."""
+    found = DURATION.fullmatch(text.strip())
+    if not text.strip() or found is None:
+        raise typer.BadParameter(f"{text!r} is not a time, such as 90, 90s, 10m or 1h30m")
+    days, hours, minutes, seconds = (float(each or 0) for each in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
 
 Name = Annotated[str, typer.Option("--name", "-n", metavar="NAME", help="Name of the resource.", show_default=False)]
 JobName = Annotated[str, typer.Option("--job", "-j", metavar="NAME", help="Name of the job.", show_default=False)]
@@ -109,6 +122,23 @@ AsWorker = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the operation to end.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="TIME",
+        parser=parsed_duration,
+        help="Exit with 5 if the end has not come within this time, such as 90, 90s, 10m or 1h30m. Default: no limit.",
+        show_default=False,
+    ),
+]
+WaitStalled = Annotated[
+    bool,
+    typer.Option(
+        "--wait-stalled",
+        help="Go on waiting for a job that cannot continue until you act. Default: exit with 4 after 15 s.",
+    ),
+]
 Raw = Annotated[
     bool,
     typer.Option(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from horovodjob_cli.cluster import kube
+from horovodjob_cli.cluster.ticks import with_ticks
 from horovodjob_cli.errors import NotFound
 
 Object = dict[str, Any]
@@ -35,27 +36,36 @@ def job_versions(job: Object) -> Iterator[Object]:
             yield version
 
 
-def wait_for_deletion(job: Object) -> None:
-    """Return when the job and its pods are deleted."""
+Check = Callable[[], None]
+
+
+def wait_for_deletion(job: Object, check: Check = lambda: None) -> None:
+    """Return when the job and its pods are deleted. `check` is called each second and can raise."""
     metadata = job["metadata"]
     jobs = {**kube.JOBS, "namespace": metadata["namespace"], "field_selector": f"metadata.name={metadata['name']}"}
     pods = {"namespace": metadata["namespace"], "label_selector": kube.pod_selector(job)}
-    _wait_until_deleted(kube.custom().list_namespaced_custom_object, jobs, metadata["uid"])
-    _wait_until_deleted(kube.core().list_namespaced_pod, pods)
+    _wait_until_deleted(lambda: kube.custom().list_namespaced_custom_object, jobs, check, metadata["uid"])
+    _wait_until_deleted(lambda: kube.core().list_namespaced_pod, pods, check)
 
 
-def wait_for_namespace_deletion(namespace: Object) -> None:
-    """Return when the namespace and its contents are deleted."""
+def wait_for_namespace_deletion(namespace: Object, check: Check = lambda: None) -> None:
+    """Return when the namespace and its contents are deleted. `check` is called each second and can raise."""
     metadata = namespace["metadata"]
     selection = {"field_selector": f"metadata.name={metadata['name']}"}
-    _wait_until_deleted(kube.core().list_namespace, selection, metadata["uid"])
+    _wait_until_deleted(lambda: kube.core().list_namespace, selection, check, metadata["uid"])
 
 
-def _wait_until_deleted(list_objects: Callable[..., Any], selection: Object, uid: str | None = None) -> None:
+def _wait_until_deleted(
+    method: Callable[[], Callable[..., Any]], selection: Object, check: Check, uid: str | None = None
+) -> None:
     """Return when none of the selected objects, or not the one with this UID, exists."""
     left: set[str] = set()
     synced = False
-    for change, each in changes(list_objects, selection):
+    for news in with_ticks(lambda: changes(method(), selection)):
+        check()
+        if news is None:
+            continue
+        change, each = news
         synced = synced or change == SYNCED
         if change == "DELETED":
             left.discard(each["metadata"]["uid"])

@@ -9,9 +9,11 @@ import typer
 
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
+from horovodjob_cli.errors import Stalled, TimedOut
 from horovodjob_cli.jobs import batchai_records
 from horovodjob_cli.jobs.job_output import show_output
-from horovodjob_cli.options import Experiment, Quiet, Raw, Workspace
+from horovodjob_cli.jobs.wait_limit import WaitLimit
+from horovodjob_cli.options import Experiment, Quiet, Raw, Timeout, WaitStalled, Workspace
 
 app = group("The output of a job.")
 
@@ -23,22 +25,28 @@ def attach(
     experiment: Experiment = None,
     quiet: Quiet = False,
     raw: Raw = False,
+    timeout: Timeout = None,
+    wait_stalled: WaitStalled = False,
 ) -> None:
     """Show the output of a job from its first line until its end, and exit with its exit code.
 
     Ctrl-C leaves the job alone.
     """
     found = kube.job(job, workspace, experiment)
+    limit = WaitLimit(timeout, waits_for_stalled=wait_stalled)
     with advice_on_interrupt(found):
-        ended = show_output(found, quiet=quiet, raw=raw)
+        ended = show_output(found, limit, quiet=quiet, raw=raw)
     raise typer.Exit(batchai_records.exit_code(ended))
 
 
 @contextlib.contextmanager
 def advice_on_interrupt(job: kube.Object) -> Iterator[None]:
-    """On Ctrl-C or SIGTERM, prints how to attach to the job, terminate and delete it."""
+    """At the end of a wait before that of the job, prints how to attach to the job, terminate and delete it."""
     try:
         yield
+    except (Stalled, TimedOut):
+        sys.stderr.write(advice(job))
+        raise
     except KeyboardInterrupt:
         sys.stderr.write(f"\n{advice(job)}")
         raise

@@ -20,6 +20,7 @@ from horovodjob_cli.cluster.cluster_view import (
 )
 from horovodjob_cli.commands import CLUSTER_COMMANDS, command, group
 from horovodjob_cli.errors import CliError, UsageError
+from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.output import ListTable
 
 Object = dict[str, Any]
@@ -144,11 +145,12 @@ def resize(
     subscription: Subscription = None,
     aks_cluster: AksCluster = None,
     no_wait: options.NoWait = False,
+    timeout: options.Timeout = None,
     quiet: options.Quiet = False,
 ) -> Object:
     """Set the number of nodes of an AKS pool and disable its autoscaler."""
     azure = aks_cluster_of(subscription, resource_group, aks_cluster)
-    pool = azure.pool(name)
+    pool, limit = azure.pool(name), WaitLimit(timeout)
     check_least_nodes(pool, target)
 
     def disable_autoscaler(pool: Any) -> None:
@@ -160,9 +162,9 @@ def resize(
     if pool.enable_auto_scaling:
         # Two operations: the count cannot change while the autoscaler is enabled.
         last = no_wait and pool.count == target
-        pool = change_pool(azure, name, disable_autoscaler, "autoscaler off", wait=not last, quiet=quiet)
+        pool = change_pool(azure, name, disable_autoscaler, "autoscaler off", limit, wait=not last, quiet=quiet)
     if pool.count != target:
-        pool = change_pool(azure, name, set_count, f"{target} nodes", wait=not no_wait, quiet=quiet)
+        pool = change_pool(azure, name, set_count, f"{target} nodes", limit, wait=not no_wait, quiet=quiet)
     return current_view(workspace, readable_nodes(), azure_view(azure)).named_record(name)
 
 
@@ -176,6 +178,7 @@ def auto_scale(
     subscription: Subscription = None,
     aks_cluster: AksCluster = None,
     no_wait: options.NoWait = False,
+    timeout: options.Timeout = None,
     quiet: options.Quiet = False,
 ) -> Object:
     """Enable the cluster autoscaler of an AKS pool and set its limits."""
@@ -187,7 +190,8 @@ def auto_scale(
     def bound(pool: Any) -> None:
         pool.enable_auto_scaling, pool.min_count, pool.max_count = True, minimum, maximum
 
-    change_pool(azure, name, bound, f"{minimum} to {maximum} nodes", wait=not no_wait, quiet=quiet)
+    limit = WaitLimit(timeout)
+    change_pool(azure, name, bound, f"{minimum} to {maximum} nodes", limit, wait=not no_wait, quiet=quiet)
     return current_view(workspace, readable_nodes(), azure_view(azure)).named_record(name)
 
 
@@ -222,16 +226,35 @@ def check_least_nodes(pool: Any, count: int) -> None:
 
 
 def change_pool(
-    azure: aks.ManagedCluster, name: str, edit: Callable[[Any], None], what: str, *, wait: bool, quiet: bool
+    azure: aks.ManagedCluster,
+    name: str,
+    edit: Callable[[Any], None],
+    what: str,
+    limit: WaitLimit,
+    *,
+    wait: bool,
+    quiet: bool,
 ) -> Any:
-    """Change the pool; its resource at the end of the operation, or at its start without `wait`."""
-    with show_progress(f"pool {name}: {what}", quiet) as progress:
+    """Change the pool; its resource at the end of the operation, or at its start without `wait`. Raises TimedOut."""
+    with show_progress(f"pool {name}: {what}", limit, quiet) as progress:
         poller = azure.change(name, edit, follow=wait, busy=lambda message: progress(f"waiting: {message}"))
         return azure.wait(name, poller, progress=progress) if wait else azure.pool(name)
 
 
 @contextmanager
-def show_progress(title: str, quiet: bool) -> Iterator[Callable[[str], None]]:
+def show_progress(title: str, limit: WaitLimit, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Shows the state of an operation, and raises TimedOut when it is reported after the limit."""
+    with _shown_states(title, quiet) as show:
+
+        def progress(state: str) -> None:
+            limit.check_time(f"{title} did not end")
+            show(state)
+
+        yield progress
+
+
+@contextmanager
+def _shown_states(title: str, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Shows the state of an operation: a live line on a terminal, a line at each change elsewhere."""
     if quiet:
         yield lambda state: None

@@ -19,6 +19,7 @@ from horovodjob_cli.commands.cluster import (
     show_progress,
 )
 from horovodjob_cli.errors import CliError, UsageError
+from horovodjob_cli.jobs.wait_limit import WaitLimit
 
 REQUEST = output.Document({"Method": "method", "URL": "url"})
 app = group("Create a node pool of an AKS cluster.")
@@ -59,6 +60,7 @@ def create(
     subscription: Subscription = None,
     aks_cluster: AksCluster = None,
     no_wait: options.NoWait = False,
+    timeout: options.Timeout = None,
     quiet: options.Quiet = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Create nothing: print the request to Azure Resource Manager.")
@@ -82,12 +84,14 @@ def create(
     azure = aks_cluster_of(subscription, resource_group, aks_cluster)
     if dry_run:
         return CommandResult(azure.creation_request(name, pool), table=REQUEST)
-    create_or_keep(azure, name, pool, wait=not no_wait, quiet=quiet)
+    create_or_keep(azure, name, pool, WaitLimit(timeout), wait=not no_wait, quiet=quiet)
     return CommandResult(current_view(workspace, readable_nodes(), azure_view(azure)).named_record(name))
 
 
-def create_or_keep(azure: aks.ManagedCluster, name: str, pool: Any, *, wait: bool, quiet: bool) -> None:
-    """Create the pool, or keep the existing one. Raises CliError if that has other settings."""
+def create_or_keep(
+    azure: aks.ManagedCluster, name: str, pool: Any, limit: WaitLimit, *, wait: bool, quiet: bool
+) -> None:
+    """Create the pool, or keep the existing one. Raises CliError if that has other settings, TimedOut."""
     existing = next((each for each in azure.pools() if each.name == name), None)
     if existing is not None:
         if problem := new_pools.difference(name, existing, pool):
@@ -95,7 +99,7 @@ def create_or_keep(azure: aks.ManagedCluster, name: str, pool: Any, *, wait: boo
         if existing.provisioning_state == "Succeeded" or not wait:
             warn(f"pool {name} exists with these settings")
             return
-    with show_progress(f"pool {name}: creation", quiet) as progress:
+    with show_progress(f"pool {name}: creation", limit, quiet) as progress:
 
         def busy(message: str) -> None:
             progress(f"waiting: {message}")

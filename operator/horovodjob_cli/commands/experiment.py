@@ -18,7 +18,8 @@ from horovodjob_cli.cluster.watch import wait_for_deletion
 from horovodjob_cli.commands import CommandResult, command, confirm, group
 from horovodjob_cli.errors import CliError, NotFound
 from horovodjob_cli.jobs import batchai_records, job_creation, plots
-from horovodjob_cli.options import ListedWorkspace, Name, NoWait, PlotOutput, Workspace, Yes
+from horovodjob_cli.jobs.wait_limit import WaitLimit
+from horovodjob_cli.options import ListedWorkspace, Name, NoWait, PlotOutput, Timeout, Workspace, Yes
 from horovodjob_cli.output import Format
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "hvj"}
@@ -126,7 +127,9 @@ def _values(row: kube.Object) -> kube.Object:
 
 
 @command(app, "delete")
-def delete(name: Name, workspace: Workspace = None, yes: Yes = False, no_wait: NoWait = False) -> None:
+def delete(
+    name: Name, workspace: Workspace = None, yes: Yes = False, no_wait: NoWait = False, timeout: Timeout = None
+) -> None:
     """Terminate and delete the jobs of an experiment, and the experiment; files on a share remain."""
     namespace, label = kube.namespace(workspace), names.label_value(name)
     total = _experiment(name, namespace)["jobs"]["total"]
@@ -137,8 +140,9 @@ def delete(name: Name, workspace: Workspace = None, yes: Yes = False, no_wait: N
     for job in jobs:
         kube.delete_job(job)
     if not no_wait:
+        limit = WaitLimit(timeout)
         for job in jobs:
-            wait_for_deletion(job)
+            wait_for_deletion(job, lambda: limit.check_time(f"the jobs of experiment {name} were not deleted"))
     job_creation.delete({**each, "kind": "ConfigMap"} for each in kube.plain(found)["items"])
 
 

@@ -16,6 +16,7 @@ from horovodjob_cli.jobs import batchai_records, job_creation, manifests, termin
 from horovodjob_cli.jobs.batchai_records import JOB_DESCRIPTION, JOB_TABLE, JOB_TABLE_OF_ALL_WORKSPACES, job_record
 from horovodjob_cli.jobs.job_times import current_time, job_times, last_events
 from horovodjob_cli.jobs.job_wait import wait_for_end
+from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import (
     AllWorkspaces,
     AsWorker,
@@ -30,7 +31,9 @@ from horovodjob_cli.options import (
     Quiet,
     StorageAccountKey,
     StorageAccountName,
+    Timeout,
     Variables,
+    WaitStalled,
     Workspace,
     Yes,
 )
@@ -104,6 +107,8 @@ def create(
         str, typer.Option(metavar="PATH", help="Mount path below $AZ_BATCHAI_JOB_MOUNT_ROOT.")
     ] = "nfs",
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the job's end and exit with its code.")] = False,
+    timeout: Timeout = None,
+    wait_stalled: WaitStalled = False,
     quiet: Quiet = False,
     dry_run: Annotated[
         DryRun,
@@ -141,7 +146,7 @@ def create(
     job = job_creation.create(submitted)
     if not wait:
         return job_record(job)
-    job = wait_for_end(job, quiet=quiet)
+    job = wait_for_end(job, WaitLimit(timeout, waits_for_stalled=wait_stalled), quiet=quiet)
     return CommandResult(job_record(job), batchai_records.exit_code(job))
 
 
@@ -175,22 +180,33 @@ def wait(
     workspace: Workspace = None,
     experiment: Experiment = None,
     interval: Interval = 15,
+    timeout: Timeout = None,
+    wait_stalled: WaitStalled = False,
     quiet: Quiet = False,
 ) -> None:
-    """Wait for a job's end and exit with its exit code, or 255 if it failed without one."""
-    job = wait_for_end(kube.job(name, workspace, experiment), quiet=quiet)
+    """Wait for a job's end and exit with its exit code, or 255 if it failed without one.
+
+    Exit with 4 if the job cannot continue until you act.
+    """
+    limit = WaitLimit(timeout, waits_for_stalled=wait_stalled)
+    job = wait_for_end(kube.job(name, workspace, experiment), limit, quiet=quiet)
     raise typer.Exit(batchai_records.exit_code(job))
 
 
 @command(app, "terminate", table=JOB_TABLE)
 def terminate(
-    name: Name, workspace: Workspace = None, experiment: Experiment = None, yes: Yes = False, no_wait: NoWait = False
+    name: Name,
+    workspace: Workspace = None,
+    experiment: Experiment = None,
+    yes: Yes = False,
+    no_wait: NoWait = False,
+    timeout: Timeout = None,
 ) -> Any:
     """Terminate a job; its record, logs and files remain."""
     job = kube.job(name, workspace, experiment)
     if not batchai_records.is_finished(job):
         confirm(f"Terminate job {name}?", yes)
-        job = termination.terminate(job, wait=not no_wait)
+        job = termination.terminate(job, wait=not no_wait, timeout=timeout)
     return job_record(job)
 
 
@@ -227,11 +243,17 @@ def _unfinished(name: str, workspace: str | None, experiment: str | None) -> dic
 
 @command(app, "delete")
 def delete(
-    name: Name, workspace: Workspace = None, experiment: Experiment = None, yes: Yes = False, no_wait: NoWait = False
+    name: Name,
+    workspace: Workspace = None,
+    experiment: Experiment = None,
+    yes: Yes = False,
+    no_wait: NoWait = False,
+    timeout: Timeout = None,
 ) -> None:
     """Terminate and delete a job; its files remain."""
     job = kube.job(name, workspace, experiment)
     confirm(f"Delete job {name} of workspace {job['metadata']['namespace']}?", yes)
     kube.delete_job(job)
     if not no_wait:
-        wait_for_deletion(job)
+        limit = WaitLimit(timeout)
+        wait_for_deletion(job, lambda: limit.check_time(f"job {name} and its pods were not deleted"))

@@ -10,7 +10,8 @@ from horovodjob_cli.commands import command, group
 from horovodjob_cli.jobs import logs
 from horovodjob_cli.jobs.line_writer import LineWriter
 from horovodjob_cli.jobs.logs import Unfinished
-from horovodjob_cli.options import Experiment, Raw, Workspace
+from horovodjob_cli.jobs.wait_limit import WaitLimit
+from horovodjob_cli.options import Experiment, Raw, Timeout, WaitStalled, Workspace
 
 app = group("Container logs of a job.")
 
@@ -28,12 +29,15 @@ def print_logs(
     tail: Annotated[int | None, typer.Option(min=0, help="Number of last lines of each pod to begin with.")] = None,
     prefix: Annotated[bool, typer.Option(help="Begin each line with the name of its pod.")] = True,
     raw: Raw = False,
+    timeout: Timeout = None,
+    wait_stalled: WaitStalled = False,
 ) -> None:
     """Print the container logs of launcher and workers."""
     job = kube.job(name, workspace, experiment)
     selection = logs.Selection(role, worker, tail)
+    limit = WaitLimit(timeout, waits_for_stalled=wait_stalled)
     writer = LineWriter(raw=raw)
-    for each in logs.lines(job, selection, follow=follow):
+    for each in logs.lines(job, selection, limit, follow=follow):
         start = f"{each.source:<8} | " if prefix else ""
         if isinstance(each, Unfinished):
             writer.state(each.data, start)

@@ -22,6 +22,7 @@ from horovodjob_cli.files.shares import with_account
 from horovodjob_cli.jobs import batchai_records
 from horovodjob_cli.jobs.job_output import show_output
 from horovodjob_cli.jobs.sweep import to_standard_error
+from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import (
     BestGoal,
     Cluster,
@@ -31,7 +32,9 @@ from horovodjob_cli.options import (
     Quiet,
     Raw,
     Sampler,
+    Timeout,
     Variables,
+    WaitStalled,
     Workspace,
 )
 from horovodjob_cli.runs import execution
@@ -169,6 +172,8 @@ def run(
     experiment: Experiment = None,
     quiet: Quiet = False,
     raw: Raw = False,
+    timeout: Timeout = None,
+    wait_stalled: WaitStalled = False,
 ) -> Any:
     """Run a script with its directory as a job, show its output, and exit with its exit code.
 
@@ -214,11 +219,11 @@ def run(
     )
     if local:
         raise typer.Exit(run_here(request, download, quiet=quiet))
-    namespace = kube.namespace(workspace)
+    namespace, limit = kube.namespace(workspace), WaitLimit(timeout, waits_for_stalled=wait_stalled)
     settings = {"metric": metric, "goal": goal, "sampler": sampler, "trials": trials, "parallel": parallel, "new": new}
     given = {name: value for name, value in settings.items() if value}
     if sweep:
-        return _sweep(request, namespace, sweep, given, dry_run=dry_run, quiet=quiet)
+        return _sweep(request, namespace, sweep, given, limit, dry_run=dry_run, quiet=quiet)
     if given:
         raise UsageError(f"--{next(iter(given))} has an effect only with --sweep")
     if dry_run:
@@ -235,7 +240,7 @@ def run(
     with advice_on_interrupt(job):
         if not quiet:
             sys.stderr.write(f"created job {batchai_records.display_name(job)} in workspace {namespace}\n")
-        ended = show_output(job, quiet=quiet, raw=raw)
+        ended = show_output(job, limit, quiet=quiet, raw=raw)
     code = batchai_records.exit_code(ended)
     if download and code == 0:
         with open_directory(ended, OUTPUT, ".", account) as place:
@@ -256,7 +261,14 @@ def _command_text(request: RunRequest) -> str:
 
 
 def _sweep(
-    request: RunRequest, namespace: str, options: list[str], settings: dict[str, Any], *, dry_run: bool, quiet: bool
+    request: RunRequest,
+    namespace: str,
+    options: list[str],
+    settings: dict[str, Any],
+    limit: WaitLimit,
+    *,
+    dry_run: bool,
+    quiet: bool,
 ) -> Any:
     """The record of the best trial."""
     show: Callable[[str], None] = (lambda line: None) if quiet else to_standard_error
@@ -266,4 +278,4 @@ def _sweep(
         sys.stdout.write(execution.yaml_text(replace(made, job=sweep.first_job())))
         return None
     with sweeps.prepared(request, namespace, parameters, settings, show, quiet=quiet) as running:
-        return followed(running)
+        return followed(running, limit)

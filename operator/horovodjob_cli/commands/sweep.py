@@ -13,9 +13,10 @@ from horovodjob.sweeps.trials import State
 from horovodjob.training_history import Goal
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import CommandResult, command, group
+from horovodjob_cli.jobs import job_creation, sweep_records
 from horovodjob_cli.jobs import sweep as sweeps
-from horovodjob_cli.jobs import sweep_records
-from horovodjob_cli.options import BestGoal, Metric, NewSetup, Quiet, Sampler, Workspace
+from horovodjob_cli.jobs.wait_limit import WaitLimit
+from horovodjob_cli.options import BestGoal, Metric, NewSetup, Quiet, Sampler, Timeout, WaitStalled, Workspace
 
 # The second alternative reads a manifest, which a dry run prints.
 TABLE = {
@@ -57,6 +58,8 @@ def run(
     goal: BestGoal = None,
     sampler: Sampler = None,
     new: NewSetup = False,
+    timeout: Timeout = None,
+    wait_stalled: WaitStalled = False,
     quiet: Quiet = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the job of the first trial only.")] = False,
 ) -> Any:
@@ -71,7 +74,8 @@ def run(
     sweep = sweeps.Sweep(definition, namespace, _ignore if quiet else sweeps.to_standard_error, is_new=new)
     if dry_run:
         return sweep.first_job()
-    return followed(sweep)
+    job_creation.check_image(sweep.first_job())
+    return followed(sweep, WaitLimit(timeout, waits_for_stalled=wait_stalled))
 
 
 @command(app, "resume", table=TABLE)
@@ -82,6 +86,8 @@ def resume(
     parallel: Parallel = None,
     metric: Metric = None,
     goal: BestGoal = None,
+    timeout: Timeout = None,
+    wait_stalled: WaitStalled = False,
     quiet: Quiet = False,
 ) -> Any:
     """Continue a sweep as its jobs record it; needs no file. Another metric is read from the epochs of its jobs."""
@@ -89,7 +95,8 @@ def resume(
     definition = sweep_records.existing(
         name, namespace, trials=trials, parallel=parallel, metric=metric, direction=goal
     )
-    return followed(sweeps.Sweep(definition, namespace, _ignore if quiet else sweeps.to_standard_error))
+    sweep = sweeps.Sweep(definition, namespace, _ignore if quiet else sweeps.to_standard_error)
+    return followed(sweep, WaitLimit(timeout, waits_for_stalled=wait_stalled))
 
 
 @command(app, "show", table=TABLE)
@@ -129,11 +136,11 @@ def best(name: SweepName, workspace: Workspace = None, metric: Metric = None, go
     return _best_record(sweep_trials.best(own, definition.goal), definition)
 
 
-def followed(sweep: sweeps.Sweep) -> Any:
-    """The record of the best trial, after the end of all. Raises CliError if none is complete."""
+def followed(sweep: sweeps.Sweep, limit: WaitLimit) -> Any:
+    """The record of the best trial, after the end of all. Raises CliError if none is complete, Stalled, TimedOut."""
     definition = sweep.definition
     try:
-        sweep.run()
+        sweep.run(limit)
     except KeyboardInterrupt:
         name = definition.name
         sys.stderr.write(

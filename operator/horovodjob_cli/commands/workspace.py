@@ -10,7 +10,8 @@ from horovodjob_cli.cluster.watch import wait_for_namespace_deletion
 from horovodjob_cli.commands import command, confirm, group
 from horovodjob_cli.errors import CliError, NotFound
 from horovodjob_cli.jobs import batchai_records
-from horovodjob_cli.options import NoWait, Yes
+from horovodjob_cli.jobs.wait_limit import WaitLimit
+from horovodjob_cli.options import NoWait, Timeout, Yes
 
 LABEL = "horovodjob.dev/workspace"
 TABLE = {"Name": "name", "Namespace": "namespace", "State": "provisioningState", "Created": "creationTime"}
@@ -58,7 +59,7 @@ def show(workspace: Workspace) -> Any:
 
 
 @command(app, "delete")
-def delete(workspace: Workspace, yes: Yes = False, no_wait: NoWait = False) -> None:
+def delete(workspace: Workspace, yes: Yes = False, no_wait: NoWait = False, timeout: Timeout = None) -> None:
     """Delete a workspace with its experiments and jobs; files on a share remain."""
     namespace = _namespace(workspace, kube.namespace(workspace))
     name = namespace["metadata"]["name"]
@@ -70,7 +71,8 @@ def delete(workspace: Workspace, yes: Yes = False, no_wait: NoWait = False) -> N
     confirm(f"Delete workspace {workspace} and everything in namespace {name}?", yes)
     kube.core().delete_namespace(name, body={"preconditions": {"uid": namespace["metadata"]["uid"]}})
     if not no_wait:
-        wait_for_namespace_deletion(namespace)
+        limit = WaitLimit(timeout)
+        wait_for_namespace_deletion(namespace, lambda: limit.check_time(f"workspace {workspace} was not deleted"))
 
 
 def _namespace(workspace: str, name: str) -> kube.Object:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from horovodjob.api.constants import LABEL_JOB
+from horovodjob_cli.cluster.default_image import default_image
 from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Object, Outcome
 
 PULL_FAILURES = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
@@ -22,10 +23,26 @@ def stalled(facts: Facts) -> Iterator[CheckResult]:
 
 def image(facts: Facts) -> Iterator[CheckResult]:
     """The pull secrets exist, and no pod of the job, or of the namespace's jobs, waits for its image."""
-    failures = [*missing_pull_secrets(facts), *failed_pulls(facts)]
+    failures = [*missing_image(facts), *missing_pull_secrets(facts), *failed_pulls(facts)]
     yield from failures
     if not failures:
         yield CheckResult("image", Outcome.OK, f"no pod of {facts.subject} waits for an image")
+
+
+def missing_image(facts: Facts) -> Iterator[CheckResult]:
+    """A job without image where there is no default one, or that there is none for such jobs."""
+    if (facts.spec is not None and facts.spec.image) or default_image(facts.namespace) != "":
+        return
+    command = (
+        "helm upgrade horovodjob-operator charts/horovodjob-operator --namespace horovodjob-system "
+        "--reset-then-reuse-values --set jobDefaults.image=<image>"
+    )
+    missing = f"neither the operator nor namespace {facts.namespace} has a default image"
+    if facts.spec is not None:
+        yield CheckResult("image", Outcome.BLOCKS, f"{facts.subject} has no image, and {missing}", command)
+    else:
+        message = f"{missing}: each job needs an image, such as that of `hvj run --image`"
+        yield CheckResult("image", Outcome.WARNING, message, command)
 
 
 def missing_pull_secrets(facts: Facts) -> Iterator[CheckResult]:

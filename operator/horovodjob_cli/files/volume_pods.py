@@ -1,7 +1,7 @@
 """Short-lived pods that mount volumes of a job, in which `hvj` runs commands while the job has no pods."""
 
-import json
 import secrets
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,11 +10,14 @@ from typing import Any
 from horovodjob.api.constants import ANNOTATION_JOB_DEFAULTS, LABEL_ROLE
 from horovodjob.azurefiles.errors import Unavailable
 from horovodjob_cli.cluster import kube
+from horovodjob_cli.cluster.claims import claim_names, unbound_claims
+from horovodjob_cli.cluster.default_image import default_image
 from horovodjob_cli.errors import CliError
 
 Object = dict[str, Any]
 ROLE = "files"
 START_SECONDS = 300
+NOTICE_SECONDS = 10
 LIFETIME_SECONDS = 6 * 3600  # of a pod that outlives `hvj`, which was killed
 
 
@@ -70,11 +73,15 @@ def started(wanted: Object, purpose: str) -> Object:
     name, namespace = wanted["metadata"]["name"], wanted["metadata"]["namespace"]
     pod: Object = kube.plain(kube.core().create_namespaced_pod(namespace, wanted))
     wanted["metadata"]["uid"] = pod["metadata"]["uid"]
-    deadline = time.monotonic() + START_SECONDS
+    begin = time.monotonic()
+    deadline, has_notice = begin + START_SECONDS, False
     while not is_running(pod):
+        if not has_notice and time.monotonic() > begin + NOTICE_SECONDS:
+            has_notice = True
+            sys.stderr.write(f"waiting for pod {name}: {'; '.join(_unbound(pod)) or _reason(pod)}\n")
         if time.monotonic() > deadline or pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
             raise Unavailable(
-                f"pod {name}, which {purpose}, did not start: {_reason(pod)}; "
+                f"pod {name}, which {purpose}, did not start: {'; '.join(_unbound(pod)) or _reason(pod)}; "
                 f"see `kubectl describe pod {name} -n {namespace}`"
             )
         time.sleep(0.5)
@@ -110,7 +117,7 @@ def _image(job: Object) -> str:
         for container in pod["spec"]["containers"]:
             if container["name"] == pod["metadata"]["labels"][LABEL_ROLE]:
                 return str(container["image"])
-    if image := _default_image(job["metadata"]["namespace"]):
+    if image := default_image(job["metadata"]["namespace"]):
         return image
     raise CliError(
         "a pod that mounts the volume needs the image of the job, and only the operator knows its default image: "
@@ -118,14 +125,8 @@ def _image(job: Object) -> str:
     )
 
 
-def _default_image(namespace: str) -> str:
-    """The image of the annotation with which an administrator sets the defaults of a namespace."""
-    from kubernetes.client import ApiException
-
-    with suppress(ApiException, ValueError, AttributeError):
-        annotations = kube.plain(kube.core().read_namespace(namespace))["metadata"].get("annotations") or {}
-        return str(json.loads(annotations.get(ANNOTATION_JOB_DEFAULTS, "{}")).get("image") or "")
-    return ""
+def _unbound(pod: Object) -> list[str]:
+    return unbound_claims(claim_names(pod["spec"].get("volumes", ())), pod["metadata"]["namespace"])
 
 
 def _reason(pod: Object) -> str:

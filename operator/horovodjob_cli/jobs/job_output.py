@@ -13,6 +13,8 @@ from horovodjob_cli.jobs.image_pulls import ImagePulls
 from horovodjob_cli.jobs.job_wait import error_lines, progress_text, training_text, transition_text
 from horovodjob_cli.jobs.line_writer import LineWriter, harmless
 from horovodjob_cli.jobs.logs import Line, Selection, Unfinished
+from horovodjob_cli.jobs.wait_limit import WaitLimit
+from horovodjob_cli.jobs.wait_notices import WaitNotices
 from horovodjob_cli.terminal_text import escaped
 
 Object = dict[str, Any]
@@ -20,10 +22,11 @@ OUTPUT = Selection(Role.LAUNCHER)  # mpirun forwards that of all ranks
 BAR_WIDTH = 20
 
 
-def show_output(job: Object, *, quiet: bool, raw: bool = False) -> Object:
+def show_output(job: Object, limit: WaitLimit, *, quiet: bool, raw: bool = False) -> Object:
     """The job after its end; until then shows the output from its first line, transitions and the progress.
 
-    `raw` shows the bytes of the program, which can control a terminal. Raises NotFound if the job is deleted.
+    `raw` shows the bytes of the program, which can control a terminal. Raises NotFound if the job is deleted, Stalled,
+    TimedOut.
     """
     before, has_lines = "", False
     with _display(quiet=quiet, raw=raw) as display:
@@ -35,22 +38,24 @@ def show_output(job: Object, *, quiet: bool, raw: bool = False) -> Object:
             if not quiet:
                 display.pulls = ImagePulls(job, lambda text: display.note(_timed(text)))
                 display.pulls.follow()
+            notices = WaitNotices(lambda text: None if quiet else display.note(_timed(text)))
             for news in logs.followed_job(job, OUTPUT):
-                if isinstance(news, Line):
-                    has_lines = True
-                    display.line(news.data)
-                    continue
-                if isinstance(news, Unfinished):
-                    display.state(news.data)
-                    continue
-                if news is None:
-                    continue
-                job = news
-                transition = transition_text(job)
-                if transition != before and not quiet:
-                    display.note(_timed(transition))
-                before = transition
-                display.progress(job)
+                match news:
+                    case Line():
+                        has_lines = True
+                        display.line(news.data)
+                    case Unfinished():
+                        display.state(news.data)
+                    case None:
+                        notices.look(job)
+                    case _:
+                        job = news
+                        transition = transition_text(job)
+                        if transition != before and not quiet:
+                            display.note(_timed(transition))
+                        before = transition
+                        display.progress(job)
+                limit.check(job)
     if not batchai_records.is_finished(job):
         raise NotFound(f"job {batchai_records.display_name(job)} was deleted; its output ends here")
     for error in error_lines(job, shown=OUTPUT.role if has_lines and OUTPUT.role else ""):

@@ -7,21 +7,23 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
-from horovodjob_cli.cluster.watch import job_versions
 from horovodjob_cli.jobs import batchai_records
+from horovodjob_cli.jobs.wait_limit import WaitLimit, limited_versions
+from horovodjob_cli.jobs.wait_notices import WaitNotices
 
 Object = dict[str, Any]
 Show = Callable[[str], None]
 
 
-def wait_for_end(job: Object, *, quiet: bool) -> Object:
-    """The job after its end; shows the progress on standard error until then."""
+def wait_for_end(job: Object, limit: WaitLimit, *, quiet: bool) -> Object:
+    """The job after its end; shows the progress on standard error until then. Raises Stalled, TimedOut."""
     before = ""
     with _progress_line(quiet) as show:
-        for version in job_versions(job):
+        notices = WaitNotices(lambda text: None if quiet else note(text))
+        for version in limited_versions(job, limit, notices.look):
             transition = transition_text(version)
             if transition != before and not quiet:
-                sys.stderr.write(f"{time.strftime('%H:%M:%S')} {transition}\n")
+                note(transition)
             before = transition
             if batchai_records.is_finished(version):
                 break
@@ -29,6 +31,11 @@ def wait_for_end(job: Object, *, quiet: bool) -> Object:
     for error in error_lines(version):
         sys.stderr.write(f"{error}\n")
     return version
+
+
+def note(text: str) -> None:
+    """A line on standard error with the time of day."""
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
 
 
 def transition_text(job: Object) -> str:

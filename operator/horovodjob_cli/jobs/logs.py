@@ -12,6 +12,7 @@ from horovodjob_cli.cluster.watch import SYNCED, changes, job_versions
 from horovodjob_cli.errors import CliError, NotFound
 from horovodjob_cli.jobs import batchai_records
 from horovodjob_cli.jobs.container_log import all_lines, followed, has_started
+from horovodjob_cli.jobs.wait_limit import WaitLimit
 
 Object = dict[str, Any]
 # As the API server sends it: 64 KiB at most, so that a queue of them has a limit in bytes.
@@ -63,13 +64,13 @@ def source(pod: Object) -> str:
     return "launcher" if labels[LABEL_ROLE] == Role.LAUNCHER else f"worker-{labels[LABEL_REPLICA_INDEX]}"
 
 
-def lines(job: Object, selection: Selection, *, follow: bool) -> Iterator[Line | Unfinished]:
+def lines(job: Object, selection: Selection, limit: WaitLimit, *, follow: bool) -> Iterator[Line | Unfinished]:
     """The selected lines: with `follow`, until the job ends, with the states of progress bars.
 
-    Raises CliError if there is no such pod to read.
+    Raises CliError if there is no such pod to read, Stalled, TimedOut.
     """
     if follow and not batchai_records.is_finished(job):
-        return followed_lines(job, selection)
+        return followed_lines(job, selection, limit)
     if any(map(selection.has, kube.pods(job))):
         return current_lines(job, selection)
     name, state = batchai_records.display_name(job), batchai_records.execution_state(job.get("status", {}))
@@ -84,9 +85,14 @@ def current_lines(job: Object, selection: Selection) -> Iterator[Line]:
                 yield Line(source(pod), line)
 
 
-def followed_lines(job: Object, selection: Selection) -> Iterator[Line | Unfinished]:
+def followed_lines(job: Object, selection: Selection, limit: WaitLimit) -> Iterator[Line | Unfinished]:
     """The lines of all pods, including those of later attempts, as they arrive, until the job ends."""
-    return (each for each in followed_job(job, selection) if isinstance(each, Line | Unfinished))
+    for news in followed_job(job, selection):
+        if isinstance(news, Line | Unfinished):
+            yield news
+        elif news is not None:
+            job = news
+        limit.check(job)
 
 
 def followed_job(job: Object, selection: Selection) -> Iterator[News]:

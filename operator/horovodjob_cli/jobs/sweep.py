@@ -15,9 +15,11 @@ from horovodjob.sweeps.definition import Definition
 from horovodjob.sweeps.parameters import Value
 from horovodjob.sweeps.trials import State, Trial
 from horovodjob_cli.cluster import kube
+from horovodjob_cli.cluster.ticks import with_ticks
 from horovodjob_cli.cluster.watch import SYNCED, changes, retried
 from horovodjob_cli.errors import CliError, UsageError
 from horovodjob_cli.jobs import batchai_records, sweep_records
+from horovodjob_cli.jobs.wait_limit import WaitLimit
 
 Object = dict[str, Any]
 NEEDED = "hvj sweep needs Optuna: install it with `pip install 'horovodjob[sweep]'`"
@@ -61,12 +63,15 @@ class Sweep:
         """The job that a new sweep would create first. Raises UsageError."""
         return self._job(0, self._ask(0))
 
-    def run(self) -> None:
-        """Return when all trials have ended. Raises CliError after too many failures in a row."""
+    def run(self, limit: WaitLimit) -> None:
+        """Return when all trials have ended. Raises CliError after too many failures in a row, Stalled, TimedOut."""
         is_synced = False
-        for change, job in changes(
-            kube.custom().list_namespaced_custom_object, sweep_records.selection(self.definition.name, self._namespace)
-        ):
+        selection = sweep_records.selection(self.definition.name, self._namespace)
+        for news in with_ticks(lambda: changes(kube.custom().list_namespaced_custom_object, selection)):
+            limit.check(*self._jobs.values())
+            if news is None:
+                continue
+            change, job = news
             if change == SYNCED:
                 if not is_synced:
                     self._begin()

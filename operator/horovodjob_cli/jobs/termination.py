@@ -3,19 +3,23 @@
 from typing import Any
 
 from horovodjob_cli.cluster import kube
-from horovodjob_cli.cluster.watch import job_versions
 from horovodjob_cli.jobs import batchai_records
+from horovodjob_cli.jobs.wait_limit import WaitLimit, limited_versions
 
 Object = dict[str, Any]
 
 
-def terminate(job: Object, *, wait: bool) -> Object:
-    """The job after the request, or with `wait` after its end. A job that has ended is returned as it is."""
+def terminate(job: Object, *, wait: bool, timeout: float | None = None) -> Object:
+    """The job after the request, or with `wait` after its end. A job that has ended is returned as it is.
+
+    Raises TimedOut.
+    """
     if batchai_records.is_finished(job):
         return job
     job = _request(job)
     if wait:
-        job = next(version for version in job_versions(job) if batchai_records.is_finished(version))
+        limit = WaitLimit(timeout, waits_for_stalled=True)
+        job = next(version for version in limited_versions(job, limit) if batchai_records.is_finished(version))
     return job
 
 

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from horovodjob_cli.cluster.claims import check_claims
 from horovodjob_cli.jobs import job_creation
 from horovodjob_cli.jobs.manifests import Submission
 from horovodjob_cli.runs import claim_code, share_code
@@ -16,6 +17,7 @@ Object = dict[str, Any]
 def create(request: RunRequest, namespace: str, *, quiet: bool = True) -> Object:
     """The new job of the request, after its code has been sent. Raises CliError."""
     made = submission(request, namespace)
+    check_claims(list(request.mounts), namespace)
     job_creation.check(made)
     send_code(request, made, quiet=quiet)
     return job_creation.create(made)

@@ -103,8 +103,8 @@ def test_a_run_after_the_deletion_of_its_predecessor_gets_code_of_its_own(hvj: H
 def test_a_sweep_that_fails_keeps_the_code_that_another_command_has_begun_to_use(
     hvj: Hvj, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: Sweep) -> None:
-        monkeypatch.setattr(Sweep, "run", lambda _: None)
+    def fail(*_: object) -> None:
+        monkeypatch.setattr(Sweep, "run", lambda *_: None)
         assert hvj(*SWEEP).code == 1  # "no trial is complete": it has created the code's user, and no job
         raise CliError("the first command fails now")
 
