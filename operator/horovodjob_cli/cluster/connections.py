@@ -4,6 +4,7 @@ import contextlib
 import functools
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from typing import Any
@@ -12,6 +13,8 @@ from weakref import WeakSet
 THREADS = "reader of the API server"
 # The API client of a thread, or of a request to a server, that has one of its own.
 own_client: ContextVar[Any] = ContextVar("own_client", default=None)
+_current: ContextVar["Connections | None"] = ContextVar("connections", default=None)
+JOIN_SECONDS = 2
 
 
 def without_redirects(retries: int) -> Any:
@@ -51,7 +54,8 @@ class Connections:
     def __init__(self, client: Any) -> None:
         self._lock = threading.Lock()
         self._sockets: WeakSet[socket.socket] = WeakSet()
-        self._is_closed = False
+        self._closed = threading.Event()
+        self._threads: list[threading.Thread] = []
         self._context = copy_context()
         own = type(client)(client.configuration)
         own.user_agent = client.user_agent
@@ -60,6 +64,7 @@ class Connections:
             scheme: _pool_class(pool, self._opened) for scheme, pool in self._pools.pool_classes_by_scheme.items()
         }
         self._context.run(own_client.set, own)
+        self._context.run(_current.set, self)
 
     def start(self, target: Callable[..., None], *arguments: Any) -> None:
         """Call the function in a thread with these connections."""
@@ -68,26 +73,49 @@ class Connections:
             with contextlib.suppress(Closed):
                 target(*arguments)
 
-        threading.Thread(target=self._context.copy().run, args=(run,), name=THREADS, daemon=True).start()
+        thread = threading.Thread(target=self._context.copy().run, args=(run,), name=THREADS, daemon=True)
+        self._threads = [each for each in self._threads if each.is_alive()] + [thread]
+        thread.start()
 
     def check(self) -> None:
         """Raises Closed after `close`."""
-        if self._is_closed:
+        if self._closed.is_set():
             raise Closed
 
     def close(self) -> None:
         """End all requests; a later one raises Closed."""
         with self._lock:
-            self._is_closed = True
+            self._closed.set()
             for each in self._sockets:
                 with contextlib.suppress(OSError):  # it is no longer connected
                     each.shutdown(socket.SHUT_RDWR)
         self._pools.clear()
 
+    def join(self) -> None:
+        """Return when the threads have ended, after `close`: one that runs at the end of the program can abort it."""
+        deadline = time.monotonic() + JOIN_SECONDS
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(deadline - time.monotonic(), 0))
+
+    def pause(self, seconds: float) -> None:
+        """Wait before a further request. Raises Closed."""
+        if self._closed.wait(seconds):
+            raise Closed
+
     def _opened(self, connection: socket.socket) -> None:
         with self._lock:
             self.check()
             self._sockets.add(connection)
+
+
+def pause(seconds: float) -> None:
+    """Wait before a further request. Raises Closed in a thread whose connections are closed meanwhile."""
+    connections = _current.get()
+    if connections is None:
+        time.sleep(seconds)
+    else:
+        connections.pause(seconds)
 
 
 def _pool_class(pool: Any, opened: Callable[[socket.socket], None]) -> Any:

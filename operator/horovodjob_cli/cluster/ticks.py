@@ -51,3 +51,4 @@ def with_ticks(items: Callable[[], Iterator[Item]]) -> Iterator[Item | None]:
         with contextlib.suppress(queue.Empty):  # room for the thread that waits for it
             while True:
                 news.get_nowait()
+        connections.join()

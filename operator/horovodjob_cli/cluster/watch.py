@@ -3,11 +3,11 @@
 import itertools
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from horovodjob_cli.cluster import kube
+from horovodjob_cli.cluster.connections import pause
 from horovodjob_cli.cluster.ticks import with_ticks
 from horovodjob_cli.errors import NotFound
 
@@ -88,7 +88,7 @@ def retried(request: Callable[[], Result]) -> Result:
                 raise
             if failures == 1:
                 sys.stderr.write(LOST)
-            time.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+            pause(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
     raise AssertionError
 
 
@@ -153,7 +153,7 @@ def changes(
             version = ""
             if failures == 1:
                 sys.stderr.write(LOST)
-            time.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+            pause(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
             failures += 1
 
 

@@ -78,10 +78,10 @@ def started(wanted: Object, purpose: str) -> Object:
     while not is_running(pod):
         if not has_notice and time.monotonic() > begin + NOTICE_SECONDS:
             has_notice = True
-            sys.stderr.write(f"waiting for pod {name}: {'; '.join(_unbound(pod)) or _reason(pod)}\n")
+            sys.stderr.write(f"waiting for pod {name}: {_reasons(pod)}\n")
         if time.monotonic() > deadline or pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
             raise Unavailable(
-                f"pod {name}, which {purpose}, did not start: {'; '.join(_unbound(pod)) or _reason(pod)}; "
+                f"pod {name}, which {purpose}, did not start: {_reasons(pod)}; "
                 f"see `kubectl describe pod {name} -n {namespace}`"
             )
         time.sleep(0.5)
@@ -125,8 +125,9 @@ def _image(job: Object) -> str:
     )
 
 
-def _unbound(pod: Object) -> list[str]:
-    return unbound_claims(claim_names(pod["spec"].get("volumes", ())), pod["metadata"]["namespace"])
+def _reasons(pod: Object) -> str:
+    claims = unbound_claims(claim_names(pod["spec"].get("volumes", ())), pod["metadata"]["namespace"])
+    return "; ".join([_reason(pod), *claims])
 
 
 def _reason(pod: Object) -> str:

@@ -2,12 +2,12 @@
 
 import contextlib
 import itertools
-import time
 from collections.abc import Iterator
 from typing import Any
 
 from horovodjob.api.constants import LABEL_ROLE
 from horovodjob_cli.cluster import kube
+from horovodjob_cli.cluster.connections import pause
 from horovodjob_cli.cluster.watch import TRANSIENT
 from horovodjob_cli.jobs.log_lines import LineBuffer, LogPosition
 
@@ -63,7 +63,7 @@ def followed(pod: Object, tail: int | None) -> Iterator[list[bytes] | bytes]:
                     break
                 raise
         if connection and not has_news:
-            time.sleep(RETRY_SECONDS)
+            pause(RETRY_SECONDS)
         position.connect()
         if not position.is_at_start:
             options = {"since": position.since}

@@ -126,6 +126,7 @@ class _Follower:
             with contextlib.suppress(queue.Empty):  # room for the threads that wait for it
                 while True:
                     self._news.get_nowait()
+            self._connections.join()
 
     def _all_news(self) -> Iterator[News]:
         self._start(self._watch_pods)

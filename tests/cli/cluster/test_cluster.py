@@ -186,6 +186,13 @@ def test_ctrl_c_does_not_cancel_the_operation(nodes: Nodes, arm: ResourceManager
     assert arm.clusters[1].pools[POOL].properties["count"] == 4
 
 
+def test_resize_waits_as_long_as_the_user_says(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
+    nodes.add("system-0", labels={}, gpus=0, on_azure=True)
+    with arm.hold():
+        done = hvj("cluster", "resize", "-n", POOL, "-t", "4", "--timeout", "1s")
+    assert (done.code, f"error: pool {POOL}: 4 nodes did not end within 1 s (--timeout)" in done.stderr) == (5, True)
+
+
 def test_resize_without_waiting_returns_at_once(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("system-0", labels={}, gpus=0, on_azure=True)
     with arm.hold():

@@ -102,7 +102,7 @@ def test_python_raises_at_a_stalled_job_and_after_its_time(
     [
         (("job", "wait", "-n", "train"), "job train did not end (Running) within 1 s"),
         (("attach", "train"), "job train did not end (Running) within 1 s"),
-        (("job", "logs", "-f", "-n", "train", "--worker", "0"), "job train did not end (Running) within 1 s"),
+        (("job", "logs", "-f", "-n", "train", "--role", "launcher"), "job train did not end (Running) within 1 s"),
         (("job", "terminate", "-y", "-n", "train"), "job train did not end (Running) within 1 s"),
         (("job", "delete", "-y", "-n", "train"), "job train and its pods were not deleted within 1 s"),
         (("experiment", "delete", "-y", "-n", "digits"), "the jobs of experiment digits were not deleted within 1 s"),
@@ -111,7 +111,7 @@ def test_python_raises_at_a_stalled_job_and_after_its_time(
 def test_each_wait_has_a_time(hvj: Hvj, cluster: ClusterState, command: tuple[str, ...], words: str) -> None:
     job = cluster.create(labels={"horovodjob.dev/experiment": "digits"})
     cluster.run()
-    pod = cluster.pod(job, "launcher")
+    pod = cluster.pod(job, "worker")
     path = f"{cluster.pods}/{pod['metadata']['name']}"
     cluster.api.patch(path, {"metadata": {"finalizers": ["example.com/test"]}})
     try:
