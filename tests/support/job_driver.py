@@ -149,7 +149,10 @@ class Job:
         number = next(ADDRESS_NUMBERS)
         address = old or f"10.88.{number // 250}.{number % 250 + 1}"
         conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": str(ready)}]
-        self.report(role, phase="Running", podIP=address, podIPs=[{"ip": address}], conditions=conditions)
+        running = {"running": {"startedAt": timestamp(self.clock_skew)}}
+        container = self._container(role) | {"ready": ready, "started": ready, "state": running}
+        addresses = {"podIP": address, "podIPs": [{"ip": address}]}
+        self.report(role, phase="Running", conditions=conditions, containerStatuses=[container], **addresses)
 
     def end(
         self, role: str, code: int, *, message: str = "", reason: str = "", evicted: str = "", **status: Any
@@ -159,22 +162,19 @@ class Job:
             status |= {"reason": "Evicted", "message": evicted}
         ended = {"exitCode": code, "reason": reason or ("Error" if code else "Completed"), "message": message}
         ended |= dict.fromkeys(("startedAt", "finishedAt"), timestamp(self.clock_skew))
-        container = {
-            "name": role.partition("-")[0],
-            "image": "trainer:1",
-            "imageID": "",
-            "ready": False,
-            "restartCount": 0,
-            "state": {"terminated": ended},
-        }
+        container = self._container(role) | {"state": {"terminated": ended}}
         phase = "Failed" if code else "Succeeded"
         self.report(role, phase=phase, containerStatuses=[container], **status)
 
     def report_waiting(self, role: str, reason: str, message: str) -> None:
         """Reports that the container of a pod waits, with this reason."""
         waiting = {"waiting": {"reason": reason, "message": message}}
-        container = {"name": role.partition("-")[0], "image": "trainer:1", "imageID": "", "ready": False}
-        self.report(role, phase="Pending", containerStatuses=[{**container, "restartCount": 0, "state": waiting}])
+        self.report(role, phase="Pending", containerStatuses=[self._container(role) | {"state": waiting}])
+
+    def _container(self, role: str) -> Object:
+        """The status of the main container of a pod, without its state."""
+        name = role.partition("-")[0]
+        return {"name": name, "image": "trainer:1", "imageID": "", "ready": False, "restartCount": 0}
 
     def delete_pod(self, role: str) -> None:
         """Deletes a pod, as a user does."""

@@ -157,6 +157,11 @@ class HorovodJobSpec(Model):
         return self.elastic.min_replicas if self.elastic else len(self.worker_indices)
 
     @property
+    def start_timeout_seconds(self) -> int:
+        """Seconds within which the ranks must run when all pods have a node."""
+        return self.scheduling.timeout_seconds + (self.preparation.timeout_seconds if self.preparation else 0)
+
+    @property
     def launcher_requests(self) -> dict[str, str]:
         """Default resource requests of a launcher that hosts no ranks.
 

@@ -48,7 +48,7 @@ def events_between(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus
         events.append(Event(EventReason.WORKERS_READY, f"{workers} ready: ssh answers"))
     if new.preemptions > old.preemptions and is_waiting:
         events.append(Event(EventReason.PREEMPTED, note, is_warning=True))
-    elif new.attempt != old.attempt and new.phase is Phase.QUEUED and old.phase is not None:
+    elif new.attempt != old.attempt and new.phase is Phase.QUEUED and new.errors != old.errors:
         events.append(Event(EventReason.SCHEDULING_TIMEOUT, note, is_warning=True))
     if is_transition and new.phase is Phase.RESTARTING:
         is_disruption = new.preemptions > old.preemptions

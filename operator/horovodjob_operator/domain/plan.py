@@ -12,7 +12,6 @@ from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.backoff import restart_at
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
-from horovodjob_operator.domain.checks.suspension_and_termination import has_other_spec
 from horovodjob_operator.domain.pods.attempt_pods import (
     hostfile_content,
     is_launcher_missing,
@@ -21,9 +20,11 @@ from horovodjob_operator.domain.pods.attempt_pods import (
     missing_workers,
     must_publish_hosts,
     pod_names,
+    pods_of_other_spec,
     stale_pod_names,
     unreachable_worker_names,
     worker_creation_at,
+    workers_of_other_release,
 )
 from horovodjob_operator.domain.pods.observed import Observed, Refusal
 from horovodjob_operator.domain.pods.pod import Pod
@@ -107,6 +108,8 @@ def plan_for(context: JobContext, outcome: Outcome | None) -> Plan:
             delete = _has_pods_to_delete(observed)
             return Plan(delete_all_pods=delete, delete_pod_groups=observed.pod_groups, requeue_at=outcome.requeue_at)
         case _ if observed.refusal and not context.is_resizable:
+            if not outcome.deletes_pods:
+                return Plan(requeue_at=requeue_at)  # The pods still have evidence about the end of the attempt.
             return _plan_for_refused_job(context, observed.refusal, requeue_at)
         case _:
             plan = _plan_for_attempt(context, requeue_at)
@@ -215,14 +218,12 @@ def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:
     stale = stale_pod_names(context, hosts)
     secret_names = (launcher.secret_names if launcher else ()) or names.secret_names(job)
     spec_hash = launcher.spec_hash if launcher else names.spec_hash(job)
-    if outdated := pod_names(pod for pod in observed.pods if not pod.is_terminating and has_other_spec(pod, spec_hash)):
+    if outdated := pods_of_other_spec(context):
         # The PodGroup may be one for the size of the other spec.
         groups = observed.pod_groups
-        return Plan(delete_pods=stale | outdated, delete_pod_groups=groups, requeue_at=requeue_at)
-    current = [pod for pod in context.workers.values() if not pod.is_terminating]
-    if others := pod_names(pod for pod in current if pod.secret_names not in ((), secret_names)):
-        # Their keys and start scripts, of another release of the operator, do not match those of the launcher.
-        return Plan(delete_pods=stale | others, requeue_at=requeue_at)
+        return Plan(delete_pods=stale | pod_names(outdated), delete_pod_groups=groups, requeue_at=requeue_at)
+    if others := workers_of_other_release(context):
+        return Plan(delete_pods=stale | pod_names(others), requeue_at=requeue_at)
     is_started = job.status.phase is Phase.RUNNING and not context.is_resizable
     earliest = restart_at(job, context.now)
     if is_started or (earliest and context.now < earliest and launcher is None):

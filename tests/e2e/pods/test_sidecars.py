@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -132,3 +133,29 @@ def test_a_job_finishes_with_any_sidecar_that_a_webhook_injects(namespace: Names
 
         wait_for(f"the sidecars of {job} to end", ended)
     assert namespace.output("good") == ["done", "done"]
+
+
+def _pod_with(*containers: dict[str, Any], native: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    """A template with more containers, and with native sidecars."""
+    return {"template": {"spec": {"containers": [*containers], "initContainers": [*native]}}}
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_a_job_starts_prepares_and_succeeds_although_its_sidecars_end(namespace: Namespace, exit_code: int) -> None:
+    common: dict[str, Any] = {"image": namespace.image, "securityContext": RESTRICTED}
+    short = common | {"name": "short", "command": ["sh", "-c", f"sleep 1; exit {exit_code}"]}
+    native = common | {"name": "native", "command": ["sleep", "10000"], "restartPolicy": "Always"}
+    pods = _pod_with(short, native=(native,))
+    job = namespace.job(
+        "short",
+        "sleep 5; echo done",
+        worker={"replicas": 2} | pods,
+        launcher=pods,
+        preparation={"command": "sleep 3"},
+        runPolicy={"backoffLimit": 0},
+    )
+    namespace.apply(job)
+    namespace.wait_phase("short", "Running")
+    status = namespace.wait_phase("short", "Succeeded")
+    assert (status["exitCode"], status["attempt"], status.get("errors", [])) == (0, 1, [])
+    assert namespace.output("short") == ["done", "done"]

@@ -14,7 +14,7 @@ from horovodjob_operator.domain.autoscaler import AutoscalerEvent
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.plan import Plan, plan_for
-from horovodjob_operator.domain.pods.observed import KubeletWarning, Observed
+from horovodjob_operator.domain.pods.observed import KubeletWarning, Observed, Refusal
 from horovodjob_operator.domain.pods.pod import ContainerTermination, Pod
 from horovodjob_operator.domain.status import next_status
 
@@ -43,11 +43,15 @@ class FakeCluster:
     created_pods: int = 0
     kubelet_warning: KubeletWarning | None = None
     autoscaler_event: AutoscalerEvent | None = None
+    refusal: Refusal | None = None
+    own_deletions: set[str] = field(default_factory=set)
+    """Names of the pods that the operator has deleted: their ends must have no consequences."""
 
     @property
     def observed(self) -> Observed:
         return Observed(
             pods=tuple(self.pods.values()),
+            refusal=self.refusal,
             kubelet_warning=self.kubelet_warning,
             autoscaler_event=self.autoscaler_event,
             autoscaler_read_at=self.now,
@@ -77,13 +81,21 @@ class FakeCluster:
 
     def _report(self, writes: list[int]) -> Outcome | None:
         for _ in range(10):
-            status, outcome = next_status(self.context)
+            status, outcome = self._checked_status()
             if status == self.status or writes[0] <= 0:
                 return outcome
             writes[0] -= 1
             self.statuses.append(status)
             self.job = self.job.model_copy(update={"status": status})
         raise AssertionError(f"the status reaches no stable state: {self.status}")
+
+    def _checked_status(self) -> tuple[HorovodJobStatus, Outcome | None]:
+        """The next status. Raises AssertionError if it blames a pod for its deletion by the operator."""
+        status, outcome = next_status(self.context)
+        failures = (outcome.failure, *outcome.worker_losses) if outcome else ()
+        blamed = {failure.failed_pod for failure in failures if failure}
+        assert not blamed & self.own_deletions, f"the operator has deleted {blamed & self.own_deletions} itself"
+        return status, outcome
 
     def _apply(self, plan: Plan, writes: list[int]) -> bool:
         """Whether the plan changed anything."""
@@ -119,6 +131,7 @@ class FakeCluster:
         name = names.launcher_name(self.job) if role is Role.LAUNCHER else names.worker_name(self.job, index)
         assert name not in self.pods, f"{name} is created twice"
         self.created_pods += 1
+        self.own_deletions.discard(name)
         uid, attempt = f"uid-{self.created_pods}", self.status.attempt
         gang, hosts = self.job.spec.scheduling.gang, plan.hosts if role is Role.LAUNCHER else ""
         created_at = self.now.replace(microsecond=0)  # times of the API server are whole seconds
@@ -126,6 +139,8 @@ class FakeCluster:
         self.pods[name] = replace(pod, spec_hash=plan.spec_hash)
 
     def _delete(self, pod: Pod) -> None:
+        if not pod.is_terminating:
+            self.own_deletions.add(pod.name)
         self.update_pod(pod.name, is_terminating=True)
 
     def edit_run_policy(self, **policy: Any) -> None:

@@ -35,9 +35,9 @@ T = TypeVar("T")
 class RefusedObject(Exception):
     """An object of the job cannot be created as it is."""
 
-    def __init__(self, error: Refused, reason: Reason | None = None) -> None:
+    def __init__(self, error: Refused, reason: Reason | None = None, *, is_stalled: bool = True) -> None:
         super().__init__(f"{error} (the operator keeps trying)" if error.over_quota else str(error))
-        self.is_stalled = not error.over_quota
+        self.is_stalled = is_stalled and not error.over_quota
         self.reason = reason or (Reason.WAITING_FOR_NODES if error.over_quota else Reason.INVALID_SPEC)
 
 
@@ -58,12 +58,9 @@ class ObjectCreation:
         """
         job, first_pods = context.job, self._first_pods(context.job, plan)
         keys, others = await self._prerequisites(context, plan)
-        are_new = await gather(self._create(job, body) for body in (*keys, *others))
-        if keys and are_new[0] and any(pod.secret_names[:1] == plan.secret_names[:1] for pod in context.observed.pods):
-            await self._writer.delete_pods(job)
-            self._pods.change(job.key, context.observed.pods, is_terminating=True)
-            log_effect(job, "recreated the Secret and deleted the pods that use the old keys")
-            return False
+        if keys and any(pod.secret_names[:1] == plan.secret_names[:1] for pod in context.observed.pods):
+            await self._require_existing(job, keys.pop())
+        await gather(self._create(job, body) for body in (*keys, *others))
         if plan.create_launcher:
             await gather(self._delete_disabled(job, body) for body in _optional_objects(job, enabled=False))
         # If the API server refuses the launcher or the first worker, the others are not created.
@@ -112,6 +109,15 @@ class ObjectCreation:
                 *([pod_group] if pod_group else []),
             ],
         )
+
+    async def _require_existing(self, job: HorovodJob, keys: Body) -> None:
+        """Raises RefusedObject if somebody has deleted the Secret with the keys that pods of the job use.
+
+        The operator may not read a Secret, and a dry run creates nothing: new keys would not match those of the pods.
+        """
+        if await self._create(job, keys, dry_run=True):
+            message = f"{_description(keys)} with the keys of the job was deleted: all pods are replaced"
+            raise RefusedObject(Refused(message), Reason.STORAGE_UNAVAILABLE, is_stalled=False)
 
     def _first_pods(self, job: HorovodJob, plan: Plan) -> list[Body]:
         """The launcher and the first worker, as far as the plan creates them. Raises InvalidJob, AdmissionConflict."""

@@ -35,6 +35,11 @@ class JobContext:
         return launcher if launcher and launcher.attempt == self.job.status.attempt else None
 
     @cached_property
+    def has_published_hosts(self) -> bool:
+        """Whether the launcher of the current attempt has its hosts, workers of earlier attempts among them."""
+        return self.launcher is not None and bool(self.launcher.hosts)
+
+    @cached_property
     def workers(self) -> dict[int, Pod]:
         """The workers by index."""
         return self.observed.workers(self.job.spec.worker_indices)
@@ -135,6 +140,15 @@ class JobContext:
     def is_scheduling_overdue(self) -> bool:
         """Whether the scheduling deadline is over."""
         return self.scheduling_deadline is not None and self.now >= self.scheduling_deadline
+
+    @cached_property
+    def start_deadline(self) -> datetime | None:
+        """When the ranks must run: counted from when the last pod of the attempt got its node; None if one has none."""
+        if self.launcher is None or not self.is_scheduled:
+            return None
+        pods = [pod for pod in (self.launcher, *self.workers.values()) if pod.node and not pod.is_terminating]
+        scheduled_at = max(pod.scheduled_at or pod.created_at or self.now for pod in pods)
+        return scheduled_at + timedelta(seconds=self.job.spec.start_timeout_seconds)
 
     @cached_property
     def coming_nodes(self) -> ComingNodes | None:

@@ -12,6 +12,7 @@ from horovodjob_operator.domain.checks.failure import worker_disruption, worker_
 from horovodjob_operator.domain.checks.outcome import Failure
 from horovodjob_operator.domain.checks.unresponsive_node import overdue_pod_message
 from horovodjob_operator.domain.messages import count_text, ordinal
+from horovodjob_operator.domain.pods.pod import Pod
 
 # A worker whose deletion was observed can be missing for this time before the launcher has read its new hosts.
 DELETED_WORKER_SECONDS = 30
@@ -52,11 +53,22 @@ def worker_losses(context: JobContext) -> tuple[Failure, ...]:
     losses = [
         worker_disruption(pod, index, pod.name) if pod.is_active else worker_failure(pod, index)
         for index, pod in sorted(context.workers.items())
-        if not pod.is_active or pod.is_terminating
+        if (not pod.is_active or pod.is_terminating) and not _is_given_up(context, pod)
     ]
-    losses += [worker_disruption(pod, index, pod.name) for index, pod in sorted(context.deleted_workers.items())]
+    losses += [
+        worker_disruption(pod, index, pod.name)
+        for index, pod in sorted(context.deleted_workers.items())
+        if not _is_given_up(context, pod)
+    ]
     losses += _unobserved_losses(context)
     return tuple(failure for failure in losses[:MAX_ERRORS] if not _is_reported(context, failure))
+
+
+def _is_given_up(context: JobContext, pod: Pod) -> bool:
+    """Whether the operator can have deleted the worker: before that, it takes the worker from the launcher's hosts."""
+    hosts = context.launcher.hosts if context.launcher else ""
+    is_host = any(line.split()[0] == pod.address for line in hosts.splitlines())
+    return pod.is_terminating and not pod.is_evicted and not is_host
 
 
 def _unobserved_losses(context: JobContext) -> Iterable[Failure]:

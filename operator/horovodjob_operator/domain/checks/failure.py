@@ -65,7 +65,7 @@ def evidence_pending(context: JobContext) -> Outcome | None:
 
 def worker_failed(context: JobContext) -> Iterable[Failure]:
     """The container of a worker has ended; workers never end by themselves."""
-    is_started = context.job.status.phase in (Phase.STARTING, Phase.RUNNING)
+    is_started = context.job.status.phase in (Phase.STARTING, Phase.RUNNING) or context.has_published_hosts
     if context.is_resizable:
         return
     for index, pod in sorted(context.workers.items()):
@@ -75,7 +75,7 @@ def worker_failed(context: JobContext) -> Iterable[Failure]:
 
 def worker_lost(context: JobContext) -> Iterable[Failure]:
     """A worker is terminating or deleted; once the hosts are published, another pod cannot replace it."""
-    if context.launcher is None or not context.launcher.hosts or context.job.spec.elastic:
+    if not context.has_published_hosts or context.job.spec.elastic:
         return
     for index in context.job.spec.worker_indices:
         pod = context.workers.get(index)

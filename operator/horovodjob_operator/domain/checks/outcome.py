@@ -56,5 +56,7 @@ class Outcome:
     """Workers that an elastic job has lost and continues without."""
     is_waiting: bool = False
     """The job waits in its queue: it has no quota, and no time of it counts."""
+    deletes_pods: bool = False
+    """The pods of the attempt are deleted: it ends in the status first, so that their ends have no consequences."""
     is_eviction: bool = False
     """The queue has taken the quota of the pods."""

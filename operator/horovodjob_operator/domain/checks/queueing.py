@@ -46,11 +46,12 @@ def waiting_in_queue(context: JobContext) -> Outcome | None:
             is_stalled=problem.is_stalled,
             requeue_at=context.next_time(problem.retry_at),
             is_waiting=True,
+            deletes_pods=True,
         )
     reason, message = _wait(queue)
     if pods:
         message = f"{message}; waiting for {count_text(len(pods), 'pod')} of the previous attempt to end"
-    return Outcome(Phase.QUEUED, reason, message, is_waiting=True)
+    return Outcome(Phase.QUEUED, reason, message, is_waiting=True, deletes_pods=True)
 
 
 def queue_note(context: JobContext) -> str:

@@ -18,6 +18,7 @@ def creation_refused(context: JobContext) -> Outcome | None:
         refusal.message,
         is_stalled=refusal.is_stalled,
         requeue_at=refusal.retry_at,
+        deletes_pods=True,
     )
 
 

@@ -1,5 +1,6 @@
 """Startup, execution and completion: from pods with nodes to a program that has succeeded."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from horovodjob.api.constants import ConditionType, Gang, Phase, Reason
@@ -41,8 +42,23 @@ def pod_cannot_start(context: JobContext) -> Outcome | None:
     )
 
 
+def ranks_overdue(context: JobContext) -> Outcome | None:
+    """All pods have a node, and the ranks do not start in time: the pods are deleted, whatever they wait for."""
+    starting, deadline = _starting(context), context.start_deadline
+    if starting is None or deadline is None or context.now < deadline or find_blocked_pod(context):
+        return None  # A pod with a reported cause has a limit of its own.
+    message = f"the ranks did not start for {_start_limit_text(context.job)}: {starting.message}"
+    message += f"; {requeue_message(context)}"
+    return requeue_outcome(Failure(Reason.SCHEDULING_TIMEOUT, message, is_disruption=True))
+
+
 def pods_scheduled(context: JobContext) -> Outcome | None:
     """All pods have a node: images are pulled, workers are prepared and start to answer over ssh."""
+    starting = _starting(context)
+    return replace(starting, requeue_at=context.next_time(context.start_deadline)) if starting else None
+
+
+def _starting(context: JobContext) -> Outcome | None:
     if not context.is_scheduled:
         return None
     if pod := next((pod for pod in context.workers.values() if pod.has_unready_node), None):
@@ -93,17 +109,16 @@ def launcher_succeeded(context: JobContext) -> Outcome | None:
     return None
 
 
-def start_deadline(job: HorovodJob) -> datetime | None:
-    """When the ranks of a Starting job should run at the latest; None in other phases, or if that is unknown.
+def _start_limit_text(job: HorovodJob) -> str:
+    """The limit of JobContext.start_deadline, and the fields that set it."""
+    fields = "scheduling.timeoutSeconds" + (" and preparation.timeoutSeconds" if job.spec.preparation else "")
+    return f"{job.spec.start_timeout_seconds} s, {fields}"
 
-    Once all pods have a node, the job has scheduling.timeoutSeconds, and in addition that of its preparation.
-    """
+
+def start_deadline(job: HorovodJob) -> datetime | None:
+    """When the ranks of a Starting job should run at the latest, by its status; None in other phases, or if unknown."""
     scheduled_at = _scheduled_at(job) if job.status.phase is Phase.STARTING else None
-    if scheduled_at is None:
-        return None
-    preparation = job.spec.preparation
-    seconds = job.spec.scheduling.timeout_seconds + (preparation.timeout_seconds if preparation else 0)
-    return scheduled_at + timedelta(seconds=seconds)
+    return scheduled_at + timedelta(seconds=job.spec.start_timeout_seconds) if scheduled_at else None
 
 
 def _scheduled_at(job: HorovodJob) -> datetime | None:

@@ -1,11 +1,12 @@
 """Suspension and termination: the job gives up its pods, or ends, before its program does."""
 
-from horovodjob.api.constants import Phase, Reason
+from horovodjob.api.constants import Phase, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.checks.unresponsive_node import overdue_at, overdue_pod_message, silent_node_message
+from horovodjob_operator.domain.pods.attempt_pods import pods_of_other_spec, workers_of_other_release
 from horovodjob_operator.domain.pods.pod import Pod
 
 TERMINATED_MESSAGE = "the job was ended: runPolicy.terminate is true"
@@ -29,7 +30,7 @@ def suspended(context: JobContext) -> Outcome | None:
     """The user or a queue requests that the job has no pods."""
     if context.job.spec.run_policy.suspend:
         message = "runPolicy.suspend is true: no pods until it is false"
-        return Outcome(Phase.SUSPENDED, Reason.SUSPENDED_BY_USER, message)
+        return Outcome(Phase.SUSPENDED, Reason.SUSPENDED_BY_USER, message, deletes_pods=True)
     return None
 
 
@@ -42,15 +43,20 @@ def spec_changed(context: JobContext) -> Outcome | None:
         )
     spec_hash = names.spec_hash(job)
     pods = (pod for pod in context.observed.pods if pod.attempt == attempt and not pod.is_terminating)
-    if not any(has_other_spec(pod, spec_hash) for pod in pods):
+    if not any(pod.has_other_spec(spec_hash) for pod in pods):
         return None
     message = f"the job was suspended, changed and resumed: the pods of attempt {attempt} are replaced"
-    return Outcome(Phase.SUSPENDED, Reason.SUSPENDED_BY_USER, message)
+    return Outcome(Phase.SUSPENDED, Reason.SUSPENDED_BY_USER, message, deletes_pods=True)
 
 
-def has_other_spec(pod: Pod, spec_hash: str) -> bool:
-    """Whether a pod is known to have been created from another spec."""
-    return "" not in (pod.spec_hash, spec_hash) and pod.spec_hash != spec_hash
+def pods_outdated(context: JobContext) -> Outcome | None:
+    """Pods of an attempt that has not started cannot be used beside each other, and are replaced."""
+    attempt, phase = context.job.status.attempt, context.job.status.phase
+    outdated = (*pods_of_other_spec(context), *workers_of_other_release(context))
+    if phase in (Phase.SUSPENDED, Phase.RUNNING) or not any(pod.attempt == attempt for pod in outdated):
+        return None
+    message = f"the pods of attempt {attempt}, of another spec or another release of the operator, are replaced"
+    return Outcome(context.unscheduled_phase, Reason.WAITING_FOR_NODES, message, deletes_pods=True)
 
 
 def terminating(context: JobContext) -> Outcome | None:
@@ -65,7 +71,8 @@ def terminating(context: JobContext) -> Outcome | None:
     active = [pod for pod in context.observed.pods if pod.is_active]
     if not active:
         end = context.launcher.termination if context.launcher else None
-        return Outcome(Phase.FAILED, reason, message, exit_code=end.exit_code if end else None)
+        exit_code = end.exit_code if end and end.container == Role.LAUNCHER else None
+        return Outcome(Phase.FAILED, reason, message, exit_code=exit_code)
     if obstruction := _obstruction(context, active):
         message = f"{message}; {obstruction}"
     requeue_at = context.next_time(*(overdue_at(context, pod) for pod in active))

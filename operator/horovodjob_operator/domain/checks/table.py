@@ -39,6 +39,7 @@ CHECKS: tuple[Callable[[JobContext], Outcome | None], ...] = (
     suspension_and_termination.suspended,
     # Pods of another spec are replaced, so their failures have no consequences.
     suspension_and_termination.spec_changed,
+    suspension_and_termination.pods_outdated,
     # The queue has taken the quota, and the operator deletes the pods: their ends have no consequences.
     queueing.evicted,
     failure.attempt_failed,
@@ -59,6 +60,7 @@ CHECKS: tuple[Callable[[JobContext], Outcome | None], ...] = (
     # The timeouts delete the pods, so they precede the checks that only report why pods do not start.
     scheduling.scheduling_timeout,
     startup_and_execution.startup_timeout,
+    startup_and_execution.ranks_overdue,
     startup_and_execution.pod_cannot_start,
     # Nothing is wrong: the later state precedes the earlier one.
     startup_and_execution.pods_scheduled,

@@ -88,6 +88,7 @@ class Pod:
     """The main container has not started: init containers run, or the image is being pulled."""
     created_at: datetime | None = None
     is_ready: bool = False
+    """The main container is ready, and its node reports."""
     has_unready_node: bool = False
     """The node does not report: the node controller has set the pod to not ready."""
     is_terminating: bool = False
@@ -114,6 +115,10 @@ class Pod:
     """UID of the Workload whose quota it uses; empty without a queue."""
     spec_hash: str = ""
     """Hash of the spec that the pod was created from; empty for pods of a release without such hashes."""
+
+    def has_other_spec(self, spec_hash: str) -> bool:
+        """Whether the pod is known to have been created from another spec."""
+        return "" not in (self.spec_hash, spec_hash) and self.spec_hash != spec_hash
 
     @property
     def is_active(self) -> bool:
@@ -156,5 +161,6 @@ class Pod:
 
     @property
     def is_out_of_memory(self) -> bool:
-        """Whether a container was killed at its memory limit."""
-        return self.termination is not None and self.termination.reason == "OOMKilled"
+        """Whether the main container was killed at its memory limit."""
+        end = self.termination
+        return end is not None and end.container == self.role and end.reason == "OOMKilled"

@@ -54,9 +54,8 @@ def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
         return None
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     scheduled, disruption = conditions.get("PodScheduled", {}), conditions.get("DisruptionTarget", {})
-    containers = status.get("containerStatuses") or ()
-    termination = _termination(containers, role)
-    own_termination = termination if termination and termination.container == role else None
+    main, has_unready_node = _main_container(status, role), _has_unready_node(conditions)
+    is_stopping = spec.get("activeDeadlineSeconds") == 1
     deletion_timestamp = _time(metadata.get("deletionTimestamp"))
     pod = Pod(
         name=metadata["name"],
@@ -66,24 +65,24 @@ def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
         attempt=attempt,
         owner_uid=owner_uid(metadata),
         version=int(metadata.get("resourceVersion") or 0),
-        phase=_phase(status.get("phase") or "Pending", own_termination),
+        phase=_phase(status, main, is_stopping=is_stopping),
         node=spec.get("nodeName") or "",
         scheduled_at=_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,
         address=status.get("podIP") or "",
         hosts=annotations.get(ANNOTATION_HOSTS) or "",
-        has_pending_container=_has_pending_container(status, role),
+        has_pending_container=main.is_pending,
         created_at=_time(metadata.get("creationTimestamp")),
-        is_ready=conditions.get("Ready", {}).get("status") == "True",
-        has_unready_node=_has_unready_node(conditions),
+        is_ready=main.is_ready and not has_unready_node,
+        has_unready_node=has_unready_node,
         is_terminating=deletion_timestamp is not None,
         deletion_timestamp=deletion_timestamp,
-        termination=termination,
-        waiting=_waiting((*(status.get("initContainerStatuses") or ()), *containers)),
+        termination=main.termination or _other_termination(status),
+        waiting=None if main.has_started else _waiting(status, role),
         unschedulable_message=clean_text(scheduled.get("message")) if scheduled.get("status") == "False" else "",
         reason=clean_text(status.get("reason")),
         message=clean_text(status.get("message")),
-        has_running_sidecars=own_termination is not None and _has_running_container(containers),
-        is_stopping=spec.get("activeDeadlineSeconds") == 1,
+        has_running_sidecars=main.termination is not None and _has_running_container(status),
+        is_stopping=is_stopping,
         disruption=(clean_text(disruption.get("reason")) or "Disrupted") if disruption.get("status") == "True" else "",
         provisioning_request=_provisioning_request(metadata.get("annotations") or {}),
         gang=membership(raw),
@@ -116,14 +115,42 @@ def _time(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
-def _phase(phase: str, own_termination: ContainerTermination | None) -> str:
+@dataclass(frozen=True, slots=True)
+class MainContainer:
+    """What the kubelet reports of the container with the name of the role; other containers may be injected."""
+
+    is_pending: bool = False
+    is_ready: bool = False
+    has_started: bool = False
+    termination: ContainerTermination | None = None
+
+
+def _main_container(status: Mapping[str, Any], role: Role) -> MainContainer:
+    """The facts of the main container, from its own status and from no condition of the pod."""
+    containers: Iterable[Mapping[str, Any]] = status.get("containerStatuses") or ()
+    own = next((container for container in containers if container["name"] == role), {})
+    state = own.get("state") or {}
+    return MainContainer(
+        is_pending="waiting" in state,
+        is_ready=bool(own.get("ready")) and "running" in state,
+        has_started="running" in state or "terminated" in state,
+        termination=_termination(own) if "terminated" in state else None,
+    )
+
+
+def _phase(status: Mapping[str, Any], main: MainContainer, *, is_stopping: bool) -> str:
     """Phase of the pod as its main container determines it.
 
-    The kubelet reports the phase a second later, and not at all while sidecars run.
+    The kubelet reports the phase a second later, not at all while sidecars run, and Failed if a sidecar fails. With a
+    reason, such as Evicted or DeadlineExceeded, the kubelet has ended the pod: an exit code of 0 is then no success but
+    the answer to its signal. So a pod that the operator stops succeeds only if the kubelet says so.
     """
-    if own_termination is None or phase in ("Succeeded", "Failed"):
+    phase: str = status.get("phase") or "Pending"
+    if main.termination is None or (phase == "Failed" and status.get("reason")):
         return phase
-    return "Failed" if own_termination.exit_code else "Succeeded"
+    if main.termination.exit_code:
+        return "Failed"
+    return phase if is_stopping and phase != "Failed" else "Succeeded"
 
 
 def _has_unready_node(conditions: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -136,28 +163,24 @@ def _has_unready_node(conditions: Mapping[str, Mapping[str, Any]]) -> bool:
     return is_unready and containers_ready.get("status") == "True"
 
 
-def _has_pending_container(status: Mapping[str, Any], role: Role) -> bool:
-    """Whether the main container waits; a pod is also Pending while only a sidecar waits."""
-    containers: Iterable[Mapping[str, Any]] = status.get("containerStatuses") or ()
-    own = next((container for container in containers if container["name"] == role), {})
-    return status.get("phase") == "Pending" and "waiting" in (own.get("state") or {})
+def _has_running_container(status: Mapping[str, Any]) -> bool:
+    return any("running" in (container.get("state") or {}) for container in status.get("containerStatuses") or ())
 
 
-def _has_running_container(containers: Iterable[Mapping[str, Any]]) -> bool:
-    return any("running" in (container.get("state") or {}) for container in containers)
-
-
-def _termination(containers: Any, role: Role) -> ContainerTermination | None:
-    """How the main container ended, or else a container that failed."""
-    terminations = [(c["name"], c["state"]["terminated"]) for c in containers if "terminated" in (c.get("state") or {})]
-    terminations.sort(key=lambda item: (item[0] != role.value, item[1].get("exitCode", 0) == 0))
-    if not terminations:
+def _other_termination(status: Mapping[str, Any]) -> ContainerTermination | None:
+    """How another container ended that failed, if the pod did without its main container having ended."""
+    containers = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    if status.get("phase") != "Failed":
         return None
-    name, state = terminations[0]
-    if name != role.value and state.get("exitCode", 0) == 0:
-        return None
+    ended = (container for container in containers if "terminated" in (container.get("state") or {}))
+    failed = (container for container in ended if container["state"]["terminated"].get("exitCode", 0))
+    return next(map(_termination, failed), None)
+
+
+def _termination(container: Mapping[str, Any]) -> ContainerTermination:
+    state = container["state"]["terminated"]
     return ContainerTermination(
-        container=name,
+        container=container["name"],
         exit_code=int(state.get("exitCode", 0)),
         reason=clean_text(state.get("reason")),
         message=clean_text(state.get("message")),
@@ -165,8 +188,10 @@ def _termination(containers: Any, role: Role) -> ContainerTermination | None:
     )
 
 
-def _waiting(containers: Any) -> ContainerWaiting | None:
-    for container in containers:
+def _waiting(status: Mapping[str, Any], role: Role) -> ContainerWaiting | None:
+    """Why the main container, or an init container before it, cannot start; sidecars do not delay it."""
+    main = (container for container in status.get("containerStatuses") or () if container["name"] == role)
+    for container in (*(status.get("initContainerStatuses") or ()), *main):
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in IMAGE_ERRORS | CONFIGURATION_ERRORS:
             return ContainerWaiting(container["name"], waiting["reason"], clean_text(waiting.get("message")))

@@ -53,7 +53,6 @@ class RandomCluster(FakeCluster):
     random: Random = field(default_factory=Random)
     stale_owner_pods: tuple[Pod, ...] = ()
     deleted_pods: dict[str, Pod] = field(default_factory=dict)
-    refusal: Refusal | None = None
 
     def __post_init__(self) -> None:
         # The operator's clock; times of the API server are those of another.
@@ -109,7 +108,7 @@ class RandomCluster(FakeCluster):
     def settled(self) -> Outcome | None:
         """The outcome of the checks, when the status is written. Raises AssertionError if the status never settles."""
         for _ in range(10):
-            status, outcome = next_status(self.context)
+            status, outcome = self._checked_status()
             if status == self.status:
                 return outcome
             self.statuses.append(status)

@@ -1,6 +1,7 @@
 """Pods that their kubelet cannot start: after a time, the job gives its nodes back and tries again later."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -96,20 +97,47 @@ def test_the_time_is_that_of_the_first_error_if_another_pod_cannot_start_later()
     assert planned_requeue(cluster) == NOON + timedelta(seconds=15)
 
 
-@pytest.mark.parametrize("preparation", [None, {"command": "true"}])
-def test_a_pull_or_a_preparation_without_an_error_has_no_time_limit(preparation: dict[str, str] | None) -> None:
+@pytest.mark.parametrize("preparation", [None, {"command": "true", "timeoutSeconds": 100}])
+def test_a_start_without_an_error_has_the_limit_of_scheduling_and_preparation(
+    preparation: dict[str, Any] | None,
+) -> None:
     cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 15}, preparation=preparation))
+    limit = 115 if preparation else 15
     cluster.reconcile()
     cluster.schedule_pods()
     cluster.update_pod(WORKER, phase="Pending", address="", has_pending_container=True)
     cluster.update_pod("cifar-worker-0", is_ready=True)
-    for _ in range(5):
-        cluster.reconcile()
-        cluster.wait(1000)
+    cluster.reconcile()
+    assert plan_for(cluster.context, next_status(cluster.context)[1]).requeue_at == NOON + timedelta(seconds=limit)
+    cluster.wait(limit - 1)
+    cluster.reconcile()
     assert (phase_of(cluster), cluster.status.attempt) == (Phase.STARTING, 1)
-    cluster.update_pod(WORKER, phase="Running", address="10.0.0.9", has_pending_container=False)
+    cluster.wait(1)
+    cluster.reconcile()
+    assert (phase_of(cluster), cluster.status.attempt) == (Phase.QUEUED, 2)
+    assert f"the ranks did not start for {limit} s, scheduling.timeoutSeconds" in cluster.status.errors[-1].message
+    assert cluster.status.restarts == cluster.status.preemptions == 0
+    assert all(pod.is_terminating for pod in cluster.pods.values())
+
+
+def test_the_ranks_of_a_restarted_attempt_have_the_whole_limit_although_its_workers_remain() -> None:
+    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 600}))
     cluster.start()
-    assert (phase_of(cluster), cluster.status.attempt) == (Phase.RUNNING, 1)
+    cluster.wait(10_000)
+    cluster.end_container("cifar-launcher", 1)
+    cluster.reconcile()
+    cluster.wait(10)
+    cluster.reconcile()
+    cluster.remove_terminating_pods()
+    cluster.wait(10)
+    cluster.reconcile()
+    cluster.schedule_pods()
+    cluster.wait(599)
+    cluster.reconcile()
+    assert (phase_of(cluster), cluster.status.attempt) == (Phase.STARTING, 2)
+    cluster.wait(1)
+    cluster.reconcile()
+    assert (phase_of(cluster), cluster.status.attempt) == (Phase.QUEUED, 3)
 
 
 def test_a_container_that_cannot_start_while_mpirun_runs_has_no_consequence(running: FakeCluster) -> None:
