@@ -4,7 +4,7 @@ OperatorError
 ├── InvalidJob             the objects of the job cannot be built: a condition informs the user
 ├── AdmissionConflict      the admission of its queue contradicts the job: the job fails
 └── ClusterError           a request to the API server failed
-    ├── Refused            the request is not acceptable: a condition informs the user
+    ├── Refused            the request is not acceptable; its reason says who can correct it: a condition
     ├── AlreadyExists      another object has the name
     ├── NameInUse          an object that Kubernetes is about to delete has the name: the creation is tried again
     ├── Conflict           the object has changed, or has another UID: the next event brings the new version
@@ -12,6 +12,8 @@ OperatorError
     │   └── NotServed      the API server does not serve objects of this kind
     └── Unavailable        a temporary failure: the reconciliation is tried again
 """
+
+from horovodjob.api.constants import Reason
 
 
 class OperatorError(Exception):
@@ -31,11 +33,11 @@ class ClusterError(OperatorError):
 
 
 class Refused(ClusterError):
-    """The API server rejects the object as invalid, or as forbidden by a policy or a quota."""
+    """The API server rejects the request: as invalid, by an admission, over a quota, or for lack of rights."""
 
-    def __init__(self, message: str, *, over_quota: bool = False) -> None:
+    def __init__(self, message: str, reason: Reason = Reason.INVALID_SPEC) -> None:
         super().__init__(message)
-        self.over_quota = over_quota
+        self.reason = reason
 
 
 class AlreadyExists(ClusterError):

@@ -5,11 +5,16 @@ from typing import Any
 
 import pytest
 
+from horovodjob.api.constants import Reason
 from horovodjob_operator.errors import AlreadyExists, Conflict, Gone, NotServed, OperatorError, Refused, Unavailable
-from horovodjob_operator.kube.requests.api_client import error_from_response
+from horovodjob_operator.kube.requests.error_responses import error_from_response
 
 NAMED: dict[str, Any] = {"details": {"name": "train"}}
-TERMINATING: dict[str, Any] = {"details": {"causes": [{"reason": "NamespaceTerminating"}]}}
+TERMINATING: dict[str, Any] = {
+    "message": 'pods "train-launcher" is forbidden: unable to create new content in namespace a because it is being '
+    "terminated",
+    "details": {"causes": [{"reason": "NamespaceTerminating"}]},
+}
 
 
 @pytest.mark.parametrize(
@@ -24,6 +29,7 @@ TERMINATING: dict[str, Any] = {"details": {"causes": [{"reason": "NamespaceTermi
         ("POST", 403, TERMINATING, Gone),
         ("POST", 422, {}, Refused),
         ("POST", 500, {}, Unavailable),
+        ("POST", 504, {"message": "Timeout: request did not complete within requested timeout"}, Unavailable),
     ],
 )
 def test_an_error_response_has_a_remedy(
@@ -33,10 +39,114 @@ def test_an_error_response_has_a_remedy(
     assert type(found) is error
 
 
-def test_only_an_exceeded_quota_keeps_a_job_waiting() -> None:
-    messages = ('pods "train" is forbidden: exceeded quota: gpus', 'pods "train" is forbidden: no such right')
-    found = [
-        error_from_response(403, json.dumps({"message": text}).encode(), None, method="POST", path="/")
-        for text in messages
-    ]
-    assert [isinstance(error, Refused) and error.over_quota for error in found] == [True, False]
+# Messages of kube-apiserver 1.36, of which tests/integration/cluster/test_refusals.py provokes most, and of AKS.
+MESSAGES: dict[str, tuple[int, str, Reason | None]] = {
+    "RBAC": (
+        403,
+        'pods is forbidden: User "system:serviceaccount:horovodjob-system:horovodjob-operator" cannot create resource '
+        '"pods" in API group "" in the namespace "team"',
+        Reason.OPERATOR_FORBIDDEN,
+    ),
+    "RBAC before it has loaded": (
+        403,
+        'secrets is forbidden: User "system:serviceaccount:a:b" cannot create resource "secrets" in API group "" in '
+        'the namespace "team": RBAC: clusterrole.rbac.authorization.k8s.io "horovodjob-operator" not found',
+        Reason.OPERATOR_FORBIDDEN,
+    ),
+    "RBAC of one object": (
+        403,
+        'pods "train-launcher" is forbidden: User "u" cannot patch resource "pods" in API group "" in the namespace '
+        '"team"',
+        Reason.OPERATOR_FORBIDDEN,
+    ),
+    "Azure RBAC": (
+        403,
+        'networkpolicies.networking.k8s.io is forbidden: User "0f2e" cannot create resource "networkpolicies" in API '
+        'group "networking.k8s.io" in the namespace "team": User does not have access to the resource in Azure. Update '
+        "role assignment to allow access.",
+        Reason.OPERATOR_FORBIDDEN,
+    ),
+    "owner references": (
+        403,
+        'pods "train-launcher" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource '
+        "you can't set finalizers on: , <nil>",
+        Reason.OPERATOR_FORBIDDEN,
+    ),
+    "quota": (
+        403,
+        'pods "train-worker-1" is forbidden: exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2',
+        Reason.QUOTA_EXCEEDED,
+    ),
+    "a new quota": (
+        403,
+        'pods "train-worker-1" is forbidden: status unknown for quota: few, resources: pods',
+        Reason.QUOTA_EXCEEDED,
+    ),
+    "a quota of what the pod does not name": (
+        403,
+        'pods "train-launcher" is forbidden: failed quota: few: must specify limits.cpu for: launcher',
+        Reason.INVALID_SPEC,
+    ),
+    "a quota of a kind that has none": (
+        403,
+        'pods "train-launcher" is forbidden: insufficient quota to match these scopes: [{PriorityClass In [high]}]',
+        Reason.ADMISSION_DENIED,
+    ),
+    "LimitRange": (
+        403,
+        'pods "train-launcher" is forbidden: maximum cpu usage per Container is 1, but limit is 2',
+        Reason.ADMISSION_DENIED,
+    ),
+    "Pod Security": (
+        403,
+        'pods "train-launcher" is forbidden: violates PodSecurity "restricted:latest": host namespaces',
+        Reason.ADMISSION_DENIED,
+    ),
+    "a service account": (
+        403,
+        'pods "train-launcher" is forbidden: error looking up service account a/nobody: serviceaccount "nobody" not '
+        "found",
+        Reason.INVALID_SPEC,
+    ),
+    "a priority class": (
+        403,
+        'pods "train-launcher" is forbidden: no PriorityClass with name high was found',
+        Reason.INVALID_SPEC,
+    ),
+    "a policy": (
+        422,
+        "pods \"train-launcher\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
+        Reason.ADMISSION_DENIED,
+    ),
+    "a webhook": (403, 'admission webhook "a.example.com" denied the request: no', Reason.ADMISSION_DENIED),
+    "a webhook with a code of its own": (
+        500,
+        'admission webhook "a.example.com" denied the request without explanation',
+        Reason.ADMISSION_DENIED,
+    ),
+    "a webhook that quotes others": (
+        403,
+        'admission webhook "a.example.com" denied the request: pods is forbidden: User "u" cannot create resource',
+        Reason.ADMISSION_DENIED,
+    ),
+    "a webhook that fails": (
+        500,
+        'Internal error occurred: failed calling webhook "a.example.com": failed to call webhook: Post '
+        '"https://a.team.svc:443/?timeout=10s": context deadline exceeded',
+        None,
+    ),
+    "a field": (422, 'Pod "train-launcher" is invalid: spec.hostname: Invalid value: "_"', Reason.INVALID_SPEC),
+    "an unknown field": (
+        400,
+        'Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "spec.tolerate"',
+        Reason.INVALID_SPEC,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", MESSAGES)
+def test_a_refusal_is_sorted_by_who_can_mend_it(what: str) -> None:
+    status, message, reason = MESSAGES[what]
+    found = error_from_response(status, json.dumps({"message": message}).encode(), None, method="POST", path="/")
+    assert (found.reason if isinstance(found, Refused) else None) is reason
+    assert isinstance(found, Refused if reason else Unavailable)

@@ -27,7 +27,7 @@ CONDITIONS: Mapping[ConditionType, str] = {
 }
 REASONS: Mapping[Reason, str] = {
     Reason.ADMITTED: "All pods have a node: the job has been admitted, and `Queued` is False.",
-    Reason.WAITING_FOR_NODES: "Pods have no node yet, or a quota is exhausted; the message quotes the scheduler.",
+    Reason.WAITING_FOR_NODES: "Pods have no node yet; the message quotes the scheduler.",
     Reason.WAITING_FOR_WORKERS: "All pods have a node, and the workers start.",
     Reason.PREPARATION_RUNNING: "All pods have a node, and `preparation` runs in some workers.",
     Reason.RANKS_RUNNING: "mpirun, or `launcherCommand`, runs.",
@@ -50,6 +50,13 @@ REASONS: Mapping[Reason, str] = {
     Reason.SUSPENDED_BY_USER: "`runPolicy.suspend` is true.",
     Reason.STORAGE_UNAVAILABLE: "A volume cannot be mounted; the message quotes the kubelet.",
     Reason.INVALID_SPEC: "Pods cannot be created or started as the job specifies them; the message names the field.",
+    Reason.ADMISSION_DENIED: "A policy, an admission webhook, Pod Security or a LimitRange denies a pod; the message "
+    "names it.",
+    Reason.QUOTA_EXCEEDED: "A ResourceQuota has no room for all pods of the job, which starts when there is room.",
+    Reason.OPERATOR_FORBIDDEN: "The operator lacks a right, which an administrator can give it.",
+    Reason.CREATION_FAILED: "The API server, or an admission webhook that it calls, fails to create an object of the "
+    "job; the operator tries again.",
+    Reason.SECRET_DELETED: "Somebody has deleted the Secret with the keys of the job; all pods are replaced.",
     Reason.NAME_CONFLICT: "An object with the name of an object of the job exists and does not belong to the job.",
     Reason.RECONCILE_ERROR: "The operator cannot reconcile the job and keeps trying; the message has the error.",
     Reason.UNKNOWN_STATUS: "The operator cannot parse the status, which a newer release may have written.",

@@ -167,8 +167,25 @@ class HorovodJobSpec(Model):
 
         An idle ssh client needs 1.4 MiB. There is one for each worker, or for each rank of an elastic job.
         """
+        return {"cpu": "100m", "memory": f"{256 + self._sessions_mebibytes}Mi"}
+
+    @property
+    def launcher_limits(self) -> dict[str, str]:
+        """Default limits of a launcher that hosts no ranks: of what the workers have limits too.
+
+        A namespace with a quota of limits refuses a pod without them. The memory is four times the request, and a
+        command of the user in the launcher gets no limit that the user has not set.
+        """
+        resources = self.worker.resources
+        limited = (resources.limits if resources and not self.launcher_command else None) or {}
+        defaults = {"cpu": "1", "memory": f"{4 * (256 + self._sessions_mebibytes)}Mi"}
+        return {name: limit for name, limit in defaults.items() if name in limited}
+
+    @property
+    def _sessions_mebibytes(self) -> int:
+        """Memory of the ssh clients beyond the first 64."""
         sessions = self.worker.replicas * (self.slots if self.elastic else 1)
-        return {"cpu": "100m", "memory": f"{256 + 2 * max(sessions - 64, 0)}Mi"}
+        return 2 * max(sessions - 64, 0)
 
     @property
     def argv(self) -> tuple[str, ...]:

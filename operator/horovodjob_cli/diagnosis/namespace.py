@@ -49,15 +49,21 @@ def job_needs(spec: HorovodJobSpec | None) -> dict[str, Decimal]:
     needs = {"pods": Decimal(hosts + 1), f"requests.{GPU_RESOURCE}": Decimal(replicas * spec.worker.gpus)}
     launcher = spec.launcher.resources or (spec.worker.resources if spec.launcher.as_worker else None)
     add(needs, spec.worker.resources, hosts, {})
-    add(needs, launcher, 1, {} if spec.launcher.as_worker else spec.launcher_requests)
+    add(needs, launcher, 1, {} if spec.launcher.as_worker else spec.launcher_requests, spec.launcher_limits)
     return needs
 
 
-def add(needs: dict[str, Decimal], resources: object, pods: int, default: dict[str, str]) -> None:
+def add(
+    needs: dict[str, Decimal],
+    resources: object,
+    pods: int,
+    default: dict[str, str],
+    default_limits: dict[str, str] | None = None,
+) -> None:
     """Add the requests and limits of some pods."""
     from kubernetes.utils.quantity import parse_quantity
 
-    limits = dict(getattr(resources, "limits", None) or {})
+    limits = dict(getattr(resources, "limits", None) or {}) if resources else default_limits or {}
     requests = limits | dict(getattr(resources, "requests", None) or {}) if resources else default
     for kind, amounts in (("requests", requests), ("limits", limits)):
         for name, amount in amounts.items():

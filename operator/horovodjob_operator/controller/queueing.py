@@ -10,6 +10,7 @@ from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.pods.observed import PASSING_REASONS
 from horovodjob_operator.domain.pods.pod_facts import owner_uid
 from horovodjob_operator.domain.queues.queue import Queue, QueueProblem, prebuilt_workload, queue_name, uses_queue
 from horovodjob_operator.domain.queues.workload import Workload
@@ -118,12 +119,12 @@ class Queueing:
                 return Requeue(at=problem.retry_at)
             changed = await self._write(state.job, queue.workload, plan, now)
         except InvalidJob as error:
-            return self._refuse(state, context, str(error))
+            return self._refuse(state, context, Refused(str(error)))
         except NotServed:
             return Requeue()  # The watch will report that the kind has gone.
         except Refused as error:
             if is_request:
-                return self._refuse(state, context, str(error))
+                return self._refuse(state, context, error)
             log_warning(state.job, f"the Workload cannot be changed: {error}")
             return Requeue(at=now + timedelta(seconds=FIRST_RETRY_SECONDS))
         if is_request or (problem and not problem.is_final):
@@ -257,13 +258,15 @@ class Queueing:
         self._flavors[name] = now + timedelta(seconds=FLAVOR_SECONDS), flavor
         return flavor
 
-    def _refuse(self, state: JobState, context: JobContext, message: str) -> Requeue:
+    def _refuse(self, state: JobState, context: JobContext, error: Refused) -> Requeue:
         """Records why the Workload cannot be created or changed; this is tried again."""
         delay = retry_delay_seconds(state.queue_refusals, first=FIRST_RETRY_SECONDS, longest=LONGEST_RETRY_SECONDS)
+        message = str(error)
         is_news = state.queue_problem is None or state.queue_problem.message != message
         if is_news:
             log_warning(state.job, message)
         state.queue_refusals += 1
         retry_at = context.now + timedelta(seconds=delay)
-        state.queue_problem = QueueProblem(Reason.INVALID_SPEC, message, is_stalled=True, retry_at=retry_at)
+        is_stalled = error.reason not in PASSING_REASONS
+        state.queue_problem = QueueProblem(error.reason, message, is_stalled=is_stalled, retry_at=retry_at)
         return Requeue(at=retry_at, is_soon=is_news)

@@ -20,11 +20,9 @@ from horovodjob_operator.domain.pods.attempt_pods import (
     missing_workers,
     must_publish_hosts,
     pod_names,
-    pods_of_other_spec,
     stale_pod_names,
     unreachable_worker_names,
     worker_creation_at,
-    workers_of_other_release,
 )
 from horovodjob_operator.domain.pods.observed import Observed, Refusal
 from horovodjob_operator.domain.pods.pod import Pod
@@ -107,14 +105,15 @@ def plan_for(context: JobContext, outcome: Outcome | None) -> Plan:
         case Phase.QUEUED if outcome.is_waiting:
             delete = _has_pods_to_delete(observed)
             return Plan(delete_all_pods=delete, delete_pod_groups=observed.pod_groups, requeue_at=outcome.requeue_at)
-        case _ if observed.refusal and not context.is_resizable:
+        case _ if observed.refusal and observed.gives_up_pods and not context.is_resizable:
             if not outcome.deletes_pods:
                 return Plan(requeue_at=requeue_at)  # The pods still have evidence about the end of the attempt.
             return _plan_for_refused_job(context, observed.refusal, requeue_at)
         case _:
-            plan = _plan_for_attempt(context, requeue_at)
+            plan = _plan_for_attempt(context, context.next_time(requeue_at, observed.retry_at))
             # A job can have pods and no Workload, such as when Kueue was removed: they end without being replaced.
-            return plan if context.has_quota else plan.without_creations()
+            is_early = context.next_time(observed.retry_at) is not None and not context.is_resizable
+            return plan.without_creations() if is_early or not context.has_quota else plan
 
 
 def _plan_for_refused_job(context: JobContext, refusal: Refusal, requeue_at: datetime | None) -> Plan:
@@ -218,11 +217,11 @@ def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:
     stale = stale_pod_names(context, hosts)
     secret_names = (launcher.secret_names if launcher else ()) or names.secret_names(job)
     spec_hash = launcher.spec_hash if launcher else names.spec_hash(job)
-    if outdated := pods_of_other_spec(context):
+    if outdated := context.pods_of_other_spec:
         # The PodGroup may be one for the size of the other spec.
         groups = observed.pod_groups
         return Plan(delete_pods=stale | pod_names(outdated), delete_pod_groups=groups, requeue_at=requeue_at)
-    if others := workers_of_other_release(context):
+    if others := context.workers_of_other_release:
         return Plan(delete_pods=stale | pod_names(others), requeue_at=requeue_at)
     is_started = job.status.phase is Phase.RUNNING and not context.is_resizable
     earliest = restart_at(job, context.now)

@@ -31,6 +31,61 @@ def test_a_foreign_pod_with_the_same_name_is_kept_and_blocks_the_job_until_it_is
     job.advance_to("Succeeded")
 
 
+UNFORGIVING = {"runPolicy": {"onWorkerLoss": "Fail", "backoffLimit": 0}}
+
+
+def assert_no_pod_was_blamed(job: Job) -> None:
+    """The operator deleted pods of the job itself, which has no consequences."""
+    status = job.status
+    assert (status.get("errors", []), status.get("restarts", 0), status.get("preemptions", 0)) == ([], 0, 0)
+    assert not set(job.events()) & {"Preempted", "Restarting", "SchedulingTimeout"}
+
+
+def test_the_pods_that_are_deleted_when_one_is_refused_are_not_lost(
+    submit_job: Submit, api: Api, namespace: str
+) -> None:
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    api.create(pods, restricted_pod("train-worker-7"))
+    job = submit_job(worker={"replicas": 8, "gpus": 0}, **UNFORGIVING)
+    job.wait_for_condition("Stalled", reason="NameConflict")
+    wait_for("the pods to be deleted", lambda: job.pods() == {})
+    assert job.phase == "Queued"
+    api.delete(f"{pods}/train-worker-7")
+    job.advance_to("Succeeded")
+    assert_no_pod_was_blamed(job)
+
+
+def test_running_pods_that_are_deleted_when_a_replacement_is_refused_are_not_lost(
+    submit_job: Submit, api: Api, namespace: str
+) -> None:
+    job = submit_job(preparation={"command": "true"}, **UNFORGIVING)
+    job.advance_to("Starting")
+    job.start("worker-0")
+    quota = Quota(api, namespace, 0)
+    api.delete(f"{job.pods_path}/train-worker-1")  # Before the hosts are published, it is created again.
+    wait_for("the message", lambda: is_over_quota(job))
+    wait_for("the pods to be deleted", lambda: job.pods() == {})
+    assert job.phase == "Queued"
+    quota.change(10)
+    job.wait_for_pods()
+    job.advance_to("Succeeded")
+    assert_no_pod_was_blamed(job)
+
+
+def test_all_pods_are_replaced_when_somebody_deletes_the_keys_of_a_job_that_restarts(
+    submit_job: Submit, api: Api
+) -> None:
+    job = submit_job().advance_to("Running")
+    before = set(job.uids().values())
+    api.delete(job.secret_path)
+    job.end("launcher", 1)
+    job.skip_backoff()
+    wait_for("new pods", lambda: len(job.uids()) == 3 and not before & set(job.uids().values()))
+    job.advance_to("Succeeded")
+    status = job.status
+    assert (len(status["errors"]), status["restarts"], status.get("preemptions", 0)) == (1, 1, 0)
+
+
 COMPANIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "Service": ("v1", "/api/v1/namespaces/{}/services", {"ports": [{"port": 80}]}),
     "NetworkPolicy": (
@@ -174,7 +229,8 @@ def malformed_jobs(api: Api, operator_process: Operator) -> Iterator[dict[str, J
 @pytest.mark.parametrize("what", MALFORMED)
 def test_a_malformed_job_is_stalled_with_the_cause(malformed_jobs: dict[str, Job], what: str) -> None:
     job = malformed_jobs[what]
-    assert MALFORMED[what][1] in job.wait_for_condition("Stalled", reason="InvalidSpec")
+    reason = "AdmissionDenied" if what == "a violation of Pod Security" else "InvalidSpec"
+    assert MALFORMED[what][1] in job.wait_for_condition("Stalled", reason=reason)
     assert job.phase == "Queued"
 
 
@@ -211,7 +267,7 @@ def test_a_job_over_quota_waits_until_the_quota_is_raised(submit_job: Submit, ap
     quota = Quota(api, namespace, 1)
     job = submit_job()
     wait_for("the message", lambda: is_over_quota(job))
-    assert (job.condition("Queued")["reason"], job.condition("Stalled")["status"]) == ("WaitingForNodes", "False")
+    assert (job.condition("Queued")["reason"], job.condition("Stalled")["status"]) == ("QuotaExceeded", "False")
     quota.change(10)
     job.advance_to("Succeeded")
 

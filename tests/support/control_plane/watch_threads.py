@@ -46,7 +46,7 @@ class Watch(threading.Thread, ABC):
 
 
 class Kubelet(Watch):
-    """Acts as a kubelet without delay: removes terminating pods, and ends pods at their active deadline."""
+    """Acts as a kubelet without delay: ends and removes terminating pods, and ends pods at their active deadline."""
 
     path = "/api/v1/pods"
 
@@ -68,9 +68,18 @@ class Kubelet(Watch):
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
         if metadata.get("deletionTimestamp"):
             if metadata.get("deletionGracePeriodSeconds"):
+                self._end_container(path, pod)
                 self._api.delete(path, {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}})
         elif pod["spec"].get("activeDeadlineSeconds") == 1 and pod["status"]["phase"] in ("Pending", "Running"):
             self._api.patch(f"{path}/status", {"status": {"phase": "Failed", "reason": "DeadlineExceeded"}})
+
+    def _end_container(self, path: str, pod: Object) -> None:
+        """Reports that the container of a pod that runs was ended by a signal, before the pod is gone."""
+        containers = pod["status"].get("containerStatuses", [])
+        if any("running" in container.get("state", {}) for container in containers):
+            ended = {"terminated": {"exitCode": 143, "reason": "Error"}}
+            statuses = [container | {"ready": False, "state": ended} for container in containers]
+            self._api.patch(f"{path}/status", {"status": {"phase": "Failed", "containerStatuses": statuses}})
 
 
 class Recorder(Watch):

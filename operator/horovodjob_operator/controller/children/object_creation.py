@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from horovodjob.api.constants import LABEL_SPEC_HASH, Reason, Role
+from horovodjob.api.constants import LABEL_ROLE, LABEL_SPEC_HASH, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.children.pod_groups import PodGroups
 from horovodjob_operator.controller.children.ssh_keys import generate_ssh_keys
@@ -35,10 +35,9 @@ T = TypeVar("T")
 class RefusedObject(Exception):
     """An object of the job cannot be created as it is."""
 
-    def __init__(self, error: Refused, reason: Reason | None = None, *, is_stalled: bool = True) -> None:
-        super().__init__(f"{error} (the operator keeps trying)" if error.over_quota else str(error))
-        self.is_stalled = is_stalled and not error.over_quota
-        self.reason = reason or (Reason.WAITING_FOR_NODES if error.over_quota else Reason.INVALID_SPEC)
+    def __init__(self, error: Refused, reason: Reason | None = None, *, remedy: str = "") -> None:
+        super().__init__(f"{error}{remedy}")
+        self.reason = reason or error.reason
 
 
 class ObjectCreation:
@@ -117,7 +116,7 @@ class ObjectCreation:
         """
         if await self._create(job, keys, dry_run=True):
             message = f"{_description(keys)} with the keys of the job was deleted: all pods are replaced"
-            raise RefusedObject(Refused(message), Reason.STORAGE_UNAVAILABLE, is_stalled=False)
+            raise RefusedObject(Refused(message), Reason.SECRET_DELETED)
 
     def _first_pods(self, job: HorovodJob, plan: Plan) -> list[Body]:
         """The launcher and the first worker, as far as the plan creates them. Raises InvalidJob, AdmissionConflict."""
@@ -144,7 +143,7 @@ class ObjectCreation:
             self._pod_groups.forget_version()
             raise RefusedObject(Refused(not_served_message(job.spec.scheduling.gang))) from error
         except Refused as error:
-            raise RefusedObject(error) from error
+            raise RefusedObject(error, remedy=_remedy(body, error)) from error
         if not dry_run:
             self._pods.update({**body, "metadata": {**body["metadata"], **metadata}})
         return True
@@ -205,6 +204,13 @@ def _optional_objects(job: HorovodJob, *, enabled: bool = True) -> list[Body]:
     """The objects with the name of the job that the spec enables, or those that it does not enable."""
     builders = ((job.spec.network.isolate, network_policy), (job.spec.network.service, service))
     return [build(job) for is_enabled, build in builders if is_enabled is enabled]
+
+
+def _remedy(body: Body, error: Refused) -> str:
+    """Which field of the job sets what a quota requires of a pod; the API server names only the container."""
+    if body["kind"] != "Pod" or "must specify" not in str(error):
+        return ""
+    return f"; set requests and limits in spec.{body['metadata']['labels'][LABEL_ROLE]}.resources"
 
 
 def _description(body: Mapping[str, Any]) -> str:

@@ -15,22 +15,26 @@ from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.messages import count_text
 from horovodjob_operator.domain.plan import Plan
-from horovodjob_operator.domain.pods.observed import Observed, Refusal
+from horovodjob_operator.domain.pods.observed import PASSING_REASONS, Observed, Refusal
 from horovodjob_operator.domain.pods.pod import Pod
-from horovodjob_operator.errors import Conflict, Gone, InvalidJob
+from horovodjob_operator.errors import Conflict, Gone, InvalidJob, Unavailable
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
 from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.requests.retries import retry_delay_seconds
 from horovodjob_operator.kube.requests.writer import Writer
 from horovodjob_operator.logs import log, log_effect
+from horovodjob_operator.metrics import RECONCILE_ERRORS
 
 NEW_PODS_SECONDS = 1
 # So long a reconciliation creates further workers before the next one counts them in the status.
 CREATION_SECONDS = 5
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5, 300
+# Of a failure that says nothing about the job, such as while the API server restarts.
+FIRST_FAILURE_SECONDS, LONGEST_FAILURE_SECONDS, FAILURE_JITTER = 0.5, 30, 0.3
 # How often the optional objects of a running job are checked: a resync of all jobs takes as long by default.
 OBJECTS_SECONDS = 300
 MAX_CONCURRENT_STOPS = 32
+FAILURES = (Reason.OPERATOR_FORBIDDEN, Reason.CREATION_FAILED)
 
 
 class PlanExecutor:
@@ -57,6 +61,9 @@ class PlanExecutor:
         await self.delete(job, observed, plan)
         if plan.creates_pods or plan.create_secrets:
             return await self._create(state, context, plan)
+        if state.refusal and state.refusal.keeps_pods and not context.next_time(state.refusal.retry_at):
+            state.refusal = None  # The request that failed had its effect: nothing is missing any more.
+            return Requeue(is_soon=True)
         if plan.publish_hosts and observed.launcher:
             await self._writer.publish_hosts(job, plan.hosts)
             self._pods.change(job.key, [observed.launcher], hosts=plan.hosts)
@@ -96,25 +103,39 @@ class PlanExecutor:
         except InvalidJob as error:
             return self._refuse(state, Reason.INVALID_SPEC, str(error))
         except RefusedObject as error:
-            if job.spec.scheduling.gang is not Gang.NONE and error.reason is not Reason.NAME_CONFLICT:
+            keeps_group = error.reason is Reason.NAME_CONFLICT or error.reason in FAILURES
+            if job.spec.scheduling.gang is not Gang.NONE and not keeps_group:
                 await self._delete_pod_group(job, job.spec.scheduling.gang)
-            return self._refuse(state, error.reason, str(error), is_stalled=error.is_stalled)
+            return self._refuse(state, error.reason, str(error))
+        except Unavailable as error:
+            RECONCILE_ERRORS.inc()
+            return self._refuse(state, Reason.CREATION_FAILED, str(error))
         state.refusal = None
         if not is_complete:
             return Requeue(is_soon=True)
-        state.refusal_count = 0
+        state.refusal_count, state.refused_since = 0, None
         if plan.create_launcher:
             state.objects_checked_at = self._clock()
         # The pods are counted, and deadlines run from their creation, although their events may report nothing new.
         return Requeue(at=self._clock() + timedelta(seconds=NEW_PODS_SECONDS))
 
-    def _refuse(self, state: JobState, reason: Reason, message: str, *, is_stalled: bool = True) -> Requeue:
+    def _refuse(self, state: JobState, reason: Reason, message: str) -> Requeue:
         """Records that an object of the job cannot be created."""
-        delay = retry_delay_seconds(state.refusal_count, first=FIRST_RETRY_SECONDS, longest=LONGEST_RETRY_SECONDS)
+        now, count = self._clock(), state.refusal_count
+        state.refused_since = state.refused_since or now
+        # Pods that wait for others occupy nodes, so they are kept no longer than for the scheduler.
+        patience = timedelta(seconds=state.job.spec.scheduling.timeout_seconds)
+        keeps_pods = reason in FAILURES and now < state.refused_since + patience
+        delay = retry_delay_seconds(count, first=FIRST_RETRY_SECONDS, longest=LONGEST_RETRY_SECONDS)
+        if reason in FAILURES:
+            longest = LONGEST_FAILURE_SECONDS
+            delay = retry_delay_seconds(count, first=FIRST_FAILURE_SECONDS, longest=longest, jitter=FAILURE_JITTER)
+        if reason in PASSING_REASONS:
+            message += " (the operator keeps trying)"
         if state.refusal is None or state.refusal.message != message:
             log_effect(state.job, f"{reason}: {message}")
         state.refusal_count += 1
-        state.refusal = Refusal(reason, message, self._clock() + timedelta(seconds=delay), is_stalled)
+        state.refusal = Refusal(reason, message, now + timedelta(seconds=delay), keeps_pods)
         return Requeue(is_soon=True)
 
     async def _check_objects(self, state: JobState, context: JobContext) -> None:

@@ -31,6 +31,8 @@ class JobState:
     refusal: Refusal | None = None
     refusal_count: int = 0
     """Refusals since all objects of an attempt were created."""
+    refused_since: datetime | None = None
+    """When the first of these refusals was."""
     defaults_error: str = ""
     """Why the defaults of the namespace are unknown."""
     unreadable_status: Mapping[str, Any] | None = None
@@ -62,7 +64,7 @@ class JobState:
         """Stores a newer version of the job. A changed spec replaces the refusal of the old one."""
         is_unreadable = (self.unreadable_status is not None, newer.unreadable_status is not None)
         if newer.job.metadata.generation != self.job.metadata.generation or any(is_unreadable):
-            self.refusal, self.refusal_count = newer.refusal, 0
+            self.refusal, self.refusal_count, self.refused_since = newer.refusal, 0, None
             self.queue_problem, self.queue_refusals = None, 0
         if newer.job.metadata.labels != self.job.metadata.labels:
             self.queue_problem, self.queue_refusals = None, 0
@@ -128,7 +130,8 @@ def apply_defaults(state: JobState, defaults: NamespaceDefaults) -> None:
     """Replaces the defaults of a job. They can be the remedy of its refusal."""
     if stored := state.job.stored_spec:
         state.job = state.job.model_copy(update={"spec": defaults.values.apply_to(stored)})
-        state.refusal, state.refusal_count, state.defaults_error = None, 0, defaults.error
+        state.refusal, state.refusal_count, state.refused_since = None, 0, None
+        state.defaults_error = defaults.error
 
 
 def _unreadable(reason: Reason, part: str, error: ValidationError) -> Refusal:

@@ -45,6 +45,19 @@ class JobContext:
         return self.observed.workers(self.job.spec.worker_indices)
 
     @cached_property
+    def pods_of_other_spec(self) -> tuple[Pod, ...]:
+        """Pods that were created from another spec than the launcher, or than the job if there is no launcher."""
+        spec_hash = self.launcher.spec_hash if self.launcher else names.spec_hash(self.job)
+        return tuple(pod for pod in self.observed.pods if not pod.is_terminating and pod.has_other_spec(spec_hash))
+
+    @cached_property
+    def workers_of_other_release(self) -> tuple[Pod, ...]:
+        """Workers with keys and start scripts of another release of the operator, which do not match the launcher's."""
+        secret_names = (self.launcher.secret_names if self.launcher else ()) or names.secret_names(self.job)
+        workers = (pod for pod in self.workers.values() if not pod.is_terminating)
+        return tuple(pod for pod in workers if pod.secret_names not in ((), secret_names))
+
+    @cached_property
     def unreachable_workers(self) -> dict[int, Pod]:
         """Workers that the failed launcher, of any attempt, could not reach, by index."""
         launcher = self.observed.launcher

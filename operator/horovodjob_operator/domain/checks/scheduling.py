@@ -8,7 +8,18 @@ from horovodjob_operator.domain.checks.unresponsive_node import overdue_at, over
 
 
 def creation_refused(context: JobContext) -> Outcome | None:
-    """An object of the job cannot be created as the job specifies it."""
+    """An object of the job cannot be created: the job gives up its pods, and tries again."""
+    refusal = context.observed.refusal
+    return None if refusal and refusal.keeps_pods else _refused(context)
+
+
+def creation_failing(context: JobContext) -> Outcome | None:
+    """An object of the job cannot be created for a reason that may pass at once, so its pods are kept."""
+    refusal = context.observed.refusal
+    return _refused(context) if refusal and refusal.keeps_pods and not context.is_scheduled else None
+
+
+def _refused(context: JobContext) -> Outcome | None:
     refusal = context.observed.refusal
     if refusal is None or context.is_resizable:
         return None
@@ -17,8 +28,8 @@ def creation_refused(context: JobContext) -> Outcome | None:
         refusal.reason,
         refusal.message,
         is_stalled=refusal.is_stalled,
-        requeue_at=refusal.retry_at,
-        deletes_pods=True,
+        requeue_at=context.next_time(refusal.retry_at),
+        deletes_pods=not refusal.keeps_pods,
     )
 
 

@@ -6,7 +6,6 @@ from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.checks.unresponsive_node import overdue_at, overdue_pod_message, silent_node_message
-from horovodjob_operator.domain.pods.attempt_pods import pods_of_other_spec, workers_of_other_release
 from horovodjob_operator.domain.pods.pod import Pod
 
 TERMINATED_MESSAGE = "the job was ended: runPolicy.terminate is true"
@@ -52,7 +51,7 @@ def spec_changed(context: JobContext) -> Outcome | None:
 def pods_outdated(context: JobContext) -> Outcome | None:
     """Pods of an attempt that has not started cannot be used beside each other, and are replaced."""
     attempt, phase = context.job.status.attempt, context.job.status.phase
-    outdated = (*pods_of_other_spec(context), *workers_of_other_release(context))
+    outdated = (*context.pods_of_other_spec, *context.workers_of_other_release)
     if phase in (Phase.SUSPENDED, Phase.RUNNING) or not any(pod.attempt == attempt for pod in outdated):
         return None
     message = f"the pods of attempt {attempt}, of another spec or another release of the operator, are replaced"

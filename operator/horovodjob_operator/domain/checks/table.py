@@ -62,6 +62,8 @@ CHECKS: tuple[Callable[[JobContext], Outcome | None], ...] = (
     startup_and_execution.startup_timeout,
     startup_and_execution.ranks_overdue,
     startup_and_execution.pod_cannot_start,
+    # Other pods of the attempt may be on their way, so the reasons of those that exist come first.
+    scheduling.creation_failing,
     # Nothing is wrong: the later state precedes the earlier one.
     startup_and_execution.pods_scheduled,
     scheduling.waiting_for_nodes,

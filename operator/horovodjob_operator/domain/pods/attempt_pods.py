@@ -67,20 +67,6 @@ def stale_pod_names(context: JobContext, hosts: str) -> frozenset[str]:
     return pod_names((*old_launcher, *ended_workers, *_surplus_workers(context, hosts)))
 
 
-def pods_of_other_spec(context: JobContext) -> tuple[Pod, ...]:
-    """Pods that were created from another spec than the launcher, or than the job if there is no launcher."""
-    launcher, job = context.launcher, context.job
-    spec_hash = launcher.spec_hash if launcher else names.spec_hash(job)
-    return tuple(pod for pod in context.observed.pods if not pod.is_terminating and pod.has_other_spec(spec_hash))
-
-
-def workers_of_other_release(context: JobContext) -> tuple[Pod, ...]:
-    """Workers with keys and start scripts of another release of the operator, which do not match the launcher's."""
-    secret_names = (context.launcher.secret_names if context.launcher else ()) or names.secret_names(context.job)
-    workers = (pod for pod in context.workers.values() if not pod.is_terminating)
-    return tuple(pod for pod in workers if pod.secret_names not in ((), secret_names))
-
-
 def missing_workers(context: JobContext) -> tuple[int, ...]:
     """Indices of the workers to create; a terminating pod of an earlier job can still have the name of one."""
     occupied = pod_names(context.observed.stale_owner_pods)

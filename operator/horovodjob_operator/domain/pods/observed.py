@@ -26,6 +26,12 @@ class KubeletWarning:
     message: str
 
 
+# Refusals that pass, or that an administrator corrects: the author of the job has nothing to do.
+PASSING_REASONS = frozenset(
+    {Reason.QUOTA_EXCEEDED, Reason.OPERATOR_FORBIDDEN, Reason.CREATION_FAILED, Reason.SECRET_DELETED}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why an object of the job cannot be created; its creation is tried again at `retry_at`, if this is set."""
@@ -33,9 +39,15 @@ class Refusal:
     reason: Reason
     message: str
     retry_at: datetime | None
-    is_stalled: bool = True
+    keeps_pods: bool = False
+    """The refusal says nothing about the job and has just begun, so the pods that exist are kept."""
     is_unreadable: bool = False
     """This version cannot parse the spec, such as after a rollback; this says nothing about the pods of the job."""
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the job waits for its author."""
+        return self.reason not in PASSING_REASONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +70,16 @@ class Observed:
     """The queue of the job, or one that it has left; None if it has none."""
     has_scripts: bool = False
     """A pod of the namespace has mounted the start scripts of this release."""
+
+    @property
+    def gives_up_pods(self) -> bool:
+        """Whether a refusal lets the job have no pods."""
+        return self.refusal is not None and not self.refusal.keeps_pods
+
+    @property
+    def retry_at(self) -> datetime | None:
+        """When a creation that was refused is tried again."""
+        return self.refusal.retry_at if self.refusal else None
 
     @property
     def pod_groups(self) -> frozenset[Gang]:

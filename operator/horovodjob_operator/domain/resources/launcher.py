@@ -36,7 +36,7 @@ def launcher_pod(job: HorovodJob, attempt: int, hosts: str, progress_url: str, s
         "command": start_command("launcher.sh"),
         "args": _arguments(job),
         "startupProbe": probe | {"periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": UNLIMITED_FAILURES},
-        "resources": api_fields(job.spec.launcher.resources) or {"requests": job.spec.launcher_requests},
+        "resources": api_fields(job.spec.launcher.resources) or _default_resources(job),
     }
     if job.spec.launcher.as_worker:
         container["args"] = [*preparation_arguments(job), *container["args"]]
@@ -52,6 +52,11 @@ def launcher_pod(job: HorovodJob, attempt: int, hosts: str, progress_url: str, s
     if job.spec.spot:
         avoid_spot_nodes(pod["spec"])
     return merge_template(pod, job.spec.launcher, Role.LAUNCHER)
+
+
+def _default_resources(job: HorovodJob) -> dict[str, Any]:
+    limits = job.spec.launcher_limits
+    return {"requests": job.spec.launcher_requests} | ({"limits": limits} if limits else {})
 
 
 def _arguments(job: HorovodJob) -> list[str]:

@@ -13,8 +13,9 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
 from horovodjob.api.constants import OPERATOR_APP_NAME
-from horovodjob_operator.errors import AlreadyExists, ClusterError, Conflict, Gone, NotServed, Refused, Unavailable
+from horovodjob_operator.errors import Unavailable
 from horovodjob_operator.kube.requests.authentication import Authentication
+from horovodjob_operator.kube.requests.error_responses import error_from_response
 from horovodjob_operator.kube.requests.request_metrics import count_request
 from horovodjob_operator.kube.requests.retries import RetryAfter
 
@@ -123,30 +124,3 @@ class ApiClient:
             answer: dict[str, Any] = pydantic_core.from_json(content, cache_strings="keys")
             return answer
         raise error_from_response(status, content, retry_after, method=method, path=path)
-
-
-def error_from_response(
-    status: int, content: bytes, retry_after: str | None, *, method: str, path: str
-) -> ClusterError:
-    """The error for a response with an HTTP status of 400 or above; its body is usually a Status object."""
-    try:
-        answer = pydantic_core.from_json(content)
-    except ValueError:
-        answer = {}
-    message = answer.get("message") or content[:300].decode(errors="replace") or f"HTTP {status}"
-    if status == 409 and answer.get("reason") == "AlreadyExists":
-        return AlreadyExists(message)
-    # The conflict of a creation is one of its ResourceQuota, which another request has updated at the same time.
-    if status == 409 and method != "POST":
-        return Conflict(message)
-    if status == 404:
-        # The Status names the missing object or namespace, but has no name if the kind is unknown.
-        return Gone(message) if (answer.get("details") or {}).get("name") else NotServed(message)
-    if status in (400, 403, 405, 413, 415, 422):
-        causes = (answer.get("details") or {}).get("causes") or ()
-        if any(cause.get("reason") == "NamespaceTerminating" for cause in causes):
-            return Gone(message)
-        return Refused(message, over_quota=status == 403 and "exceeded quota" in message)
-    return Unavailable(
-        f"{method} {path}: {status} {message}" + (f", retry after {retry_after} s" if retry_after else "")
-    )

@@ -199,9 +199,10 @@ class RandomCluster(FakeCluster):
 
     def _an_object_is_refused(self) -> None:
         at = self.random.choice([None, self.now + timedelta(seconds=10)])
-        reason = self.random.choice([Reason.WAITING_FOR_NODES, Reason.INVALID_SPEC])
+        reason = self.random.choice([Reason.QUOTA_EXCEEDED, Reason.INVALID_SPEC, Reason.CREATION_FAILED])
         is_unreadable = self.random.random() < 0.2
-        refused = Refusal(reason, "refused", at, is_stalled=self.random.random() < 0.5, is_unreadable=is_unreadable)
+        keeps_pods = reason is Reason.CREATION_FAILED
+        refused = Refusal(reason, "refused", at, keeps_pods=keeps_pods, is_unreadable=is_unreadable)
         self.refusal = self.random.choice([refused, None, None])
 
     def _an_earlier_job_has_a_pod(self) -> None:

@@ -1,0 +1,163 @@
+"""What the real API server answers when it refuses a pod, and what a job that meets this reports."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from horovodjob.api.constants import Reason
+from horovodjob_operator.errors import Refused
+from horovodjob_operator.kube.requests.api_client import ApiClient
+from horovodjob_operator.kube.requests.authentication import login
+from horovodjob_operator.kube.requests.object_paths import collection_path
+from support.api_client import Api, ApiError, Object, wait_for
+from support.control_plane.operator_control_plane import OperatorControlPlane
+from support.job_driver import Job, restricted_pod
+from support.webhook import denies, fails, webhook
+
+Submit = Callable[..., Job]
+BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/horovodjob-operator"
+
+
+def quota(api: Api, namespace: str, hard: Object, used: Object | None) -> None:
+    """A quota with a status, or a new one without."""
+    path = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": hard}}
+    api.create(path, body)
+    if used is not None:
+        api.patch(f"{path}/few/status", {"status": {"hard": hard, "used": used}})
+
+
+def limit_range(api: Api, namespace: str) -> None:
+    limits = [{"type": "Container", "max": {"cpu": "1"}, "default": {"cpu": "1"}}]
+    body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small"}, "spec": {"limits": limits}}
+    api.create(f"/api/v1/namespaces/{namespace}/limitranges", body)
+
+
+def with_spec(**fields: object) -> Object:
+    pod = restricted_pod("train-launcher")
+    return pod | {"spec": pod["spec"] | fields}
+
+
+LARGE = {"resources": {"limits": {"cpu": "2"}}}
+PLAIN = with_spec()
+CASES: dict[str, tuple[Reason, Callable[[Api, str], object], Object]] = {
+    "an exceeded quota": (
+        Reason.QUOTA_EXCEEDED,
+        lambda api, namespace: quota(api, namespace, {"pods": "1"}, {"pods": "1"}),
+        PLAIN,
+    ),
+    "a quota of what the pod does not name": (
+        Reason.INVALID_SPEC,
+        lambda api, namespace: quota(api, namespace, {"limits.cpu": "9"}, {"limits.cpu": "0"}),
+        PLAIN,
+    ),
+    "a LimitRange": (
+        Reason.ADMISSION_DENIED,
+        limit_range,
+        with_spec(containers=[PLAIN["spec"]["containers"][0] | LARGE]),
+    ),
+    "Pod Security": (Reason.ADMISSION_DENIED, lambda *_: None, with_spec(hostNetwork=True)),
+    "a missing service account": (Reason.INVALID_SPEC, lambda *_: None, with_spec(serviceAccountName="nobody")),
+    "a missing priority class": (Reason.INVALID_SPEC, lambda *_: None, with_spec(priorityClassName="nothing")),
+    "a missing runtime class": (Reason.INVALID_SPEC, lambda *_: None, with_spec(runtimeClassName="nothing")),
+    "an invalid field": (Reason.INVALID_SPEC, lambda *_: None, with_spec(restartPolicy="Sometimes")),
+    "an unknown field": (Reason.INVALID_SPEC, lambda *_: None, with_spec(restartPolcy="Never")),
+}
+
+
+async def refusal(connection: ApiClient, namespace: str, pod: Object) -> Refused:
+    path = collection_path("v1", "Pod", namespace)
+    params = {"dryRun": "All", "fieldValidation": "Strict"}
+    with pytest.raises(Refused) as raised:
+        await connection.request("POST", path, pod, params=params, is_creation=True)
+    return raised.value
+
+
+@pytest.fixture
+async def administrator(
+    control_plane: OperatorControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[ApiClient]:
+    """A connection with all rights: the policy of the operator would refuse pods that are not those of a job."""
+    monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
+    async with contextlib.aclosing(ApiClient(login(), limit=4)) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("what", CASES)
+async def test_the_answer_of_the_api_server_is_sorted_by_who_can_mend_it(
+    api: Api, namespace: str, administrator: ApiClient, what: str
+) -> None:
+    reason, prepare, pod = CASES[what]
+    prepare(api, namespace)
+    error = await refusal(administrator, namespace, pod)
+    assert error.reason is reason, str(error)
+
+
+async def test_a_policy_and_a_missing_right_are_told_apart(namespace: str, connection: ApiClient) -> None:
+    # The policy of the operator's own rights is one more policy.
+    assert (await refusal(connection, namespace, PLAIN)).reason is Reason.ADMISSION_DENIED
+    path = collection_path("v1", "ConfigMap", namespace)
+    with pytest.raises(Refused) as raised:
+        await connection.request("POST", path, {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}})
+    assert raised.value.reason is Reason.OPERATOR_FORBIDDEN, str(raised.value)
+
+
+@pytest.mark.parametrize("code", [400, 403, 422, 500])
+def test_a_webhook_that_denies_a_pod_stalls_the_job_until_it_allows_it(
+    submit_job: Submit, api: Api, namespace: str, code: int
+) -> None:
+    with webhook(api, namespace, denies("no cost center", code)) as name:
+        wait_until_called(api, namespace)
+        job = submit_job()
+        message = job.wait_for_condition("Stalled", reason="AdmissionDenied")
+    assert message == f'admission webhook "{name}" denied the request: no cost center'
+    job.wait_for_condition("Stalled", status="False")
+    job.advance_to("Succeeded")
+    assert (job.status.get("errors", []), job.status["restarts"]) == ([], 0)
+
+
+def wait_until_called(api: Api, namespace: str) -> None:
+    """The API server needs a moment to know a new webhook."""
+
+    def is_called() -> bool:
+        try:
+            api.create(f"/api/v1/namespaces/{namespace}/pods?dryRun=All", restricted_pod("probe"))
+        except ApiError:
+            return True
+        return False
+
+    wait_for("the webhook to be called", is_called)
+
+
+def test_a_webhook_that_fails_is_in_the_status_and_its_job_is_not_stalled(
+    submit_job: Submit, api: Api, namespace: str
+) -> None:
+    with webhook(api, namespace, fails) as name:
+        wait_until_called(api, namespace)
+        job = submit_job()
+        wait_for("the reason", lambda: job.condition("Ready").get("reason") == "CreationFailed")
+        message = job.condition("Ready")["message"]
+        assert f'failed calling webhook "{name}"' in message
+        assert message.endswith("(the operator keeps trying)")
+        assert (job.phase, job.condition("Stalled")["status"]) == ("Queued", "False")
+    job.advance_to("Succeeded")
+    assert (job.status["attempt"], job.status.get("errors", [])) == (1, [])
+
+
+def test_a_job_waits_and_is_not_stalled_while_the_operator_lacks_a_right(
+    submit_job: Submit, api: Api, namespace: str
+) -> None:
+    binding = api.get(BINDING)
+    rights = api.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{binding['roleRef']['name']}")
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{rights['metadata']['name']}"
+    rules = [rule if rule["resources"] != ["secrets"] else rule | {"verbs": ["list"]} for rule in rights["rules"]]
+    with contextlib.ExitStack() as stack:
+        stack.callback(api.patch, path, {"rules": rights["rules"]})
+        api.patch(path, {"rules": rules})
+        job = submit_job()
+        wait_for("the reason", lambda: job.condition("Ready").get("reason") == "OperatorForbidden")
+        assert 'cannot create resource "secrets"' in job.condition("Ready")["message"]
+        assert (job.phase, job.condition("Stalled")["status"]) == ("Queued", "False")
+    job.advance_to("Succeeded")
+    assert (job.status["attempt"], job.status.get("errors", [])) == (1, [])
