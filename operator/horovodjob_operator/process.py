@@ -10,6 +10,7 @@ from typing import Any
 
 import kopf
 
+from horovodjob_operator.controller.children.quota_line import QuotaLine
 from horovodjob_operator.controller.clock import now
 from horovodjob_operator.controller.jobs.job_store import JobStore
 from horovodjob_operator.controller.jobs.reporting_jobs import ReportingJobs
@@ -35,6 +36,7 @@ from horovodjob_operator.kube.requests.writer import Writer
 from horovodjob_operator.kube.watches.job_list import FINISHED, JobList
 from horovodjob_operator.kube.watches.job_watch import ForbiddenRetry, JobWatch, UnfinishedJobList
 from horovodjob_operator.kube.watches.object_watch import ObjectWatch, WatchHandlers
+from horovodjob_operator.kube.watches.quota_watch import QuotaWatch
 from horovodjob_operator.kube.watches.workload_watch import WorkloadWatch
 from horovodjob_operator.loop_thread import LoopThread
 from horovodjob_operator.metrics import (
@@ -75,10 +77,14 @@ class Process:
         self.preflight = Preflight(settings.preflight_hosts) if settings.preflight_hosts else None
         reader, writer = Reader(client), Writer(client, settings.identity)
         queueing = Queueing(workloads, QueueApi(client))
-        self.reconciler = Reconciler(self.pods, writer, reader, now, queueing, settings.progress_url, self.preflight)
+        self.quota_line = QuotaLine(self.store, self.pods, reader, now)
+        self.reconciler = Reconciler(
+            self.pods, writer, reader, now, queueing, settings.progress_url, self.quota_line, self.preflight
+        )
         self.work_queue = WorkQueue(self.store, self.pods, self.reconciler)
+        self.quota_line.enqueue = self.work_queue.enqueue
         self.selection = NamespaceSelection(settings.defaults, is_selective=bool(settings.namespace_selector))
-        self.events = EventHandlers(self.store, self.pods, self.work_queue, self.selection, workloads)
+        self.events = EventHandlers(self.store, self.pods, self.work_queue, self.selection, workloads, self.quota_line)
         self.namespaces = settings.watched_namespaces
         self.job_watch = JobWatch(self.namespaces or ("",))
         self.unfinished_job_list = UnfinishedJobList(
@@ -90,6 +96,7 @@ class Process:
         self.selected_job_list = new_list("", listed=lambda *_: None)
         self.namespace_watch = self._namespace_watch() if settings.namespace_selector else None
         self.pod_watches, self.workload_watches = self._pod_watches(), self._workload_watches()
+        self.quota_watches = self._quota_watches()
         self.became_leader, self.lease_thread = asyncio.Event(), lease_thread
         self.lease = Lease(
             lease_client,
@@ -148,6 +155,13 @@ class Process:
             for namespace in self.namespaces or ("",)
         ]
 
+    def _quota_watches(self) -> list[QuotaWatch]:
+        line, seconds = self.quota_line, self.settings.watch_timeout_seconds
+        return [
+            QuotaWatch(self.client, line.quota_changed, line.until_used, timeout_seconds=seconds, namespace=namespace)
+            for namespace in self.namespaces or ("",)
+        ]
+
     def _export_metrics(self) -> None:
         REGISTRY.register(JobCollector(self.store.jobs, self.store.finished_phases, self._failures, self.is_leader))
         WATCH_AGE.labels("pods").set_function(lambda: self._watch_ages()["pods"])
@@ -173,6 +187,7 @@ class Process:
             "pods": min(watch.alive_at for watch in self.pod_watches),
             "HorovodJobs": self.job_watch.alive_at,
             "Workloads": min(watch.alive_at for watch in self.workload_watches),
+            "ResourceQuotas": min(watch.alive_at for watch in self.quota_watches),
             **({"namespaces": self.namespace_watch.alive_at} if self.namespace_watch else {}),
         }
         # A standby has no watches.
@@ -254,6 +269,9 @@ class Process:
             await watch.has_listed.wait()
         for workload_watch in self.workload_watches:
             self._run_part("the watch of the Workloads", workload_watch.run())
+        for quota_watch in self.quota_watches:
+            self._run_part("the watch of the ResourceQuotas", quota_watch.run())
+        self._run_part("the jobs that wait for quotas", self.quota_line.run())
         self._run_part("the lists of finished jobs", self.finished_job_list.run())
         self._run_part("the events", self.reconciler.events.run())
         self._run_part("the resync", self._resync())

@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+from typing import cast
 
 import kopf
 import pytest
 
 from horovodjob.api.constants import LABEL_ATTEMPT, LABEL_JOB, LABEL_REPLICA_INDEX, LABEL_ROLE, Phase
+from horovodjob_operator.controller.children.quota_line import QuotaLine
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.jobs.job_store import JobStore
 from horovodjob_operator.controller.queueing import Queueing
@@ -61,7 +63,8 @@ def no_queues(client: ApiClient) -> Queueing:
 
 
 def event_handlers(store: JobStore, pods: PodCache, work_queue: WorkQueue) -> EventHandlers:
-    return EventHandlers(store, pods, work_queue, NamespaceSelection(JobDefaults()), WorkloadCache())
+    line = QuotaLine(store, pods, Reader(cast(ApiClient, None)), one_day_later)  # No job waits for a quota.
+    return EventHandlers(store, pods, work_queue, NamespaceSelection(JobDefaults()), WorkloadCache(), line)
 
 
 def one_day_later() -> datetime:
@@ -73,7 +76,8 @@ async def work_queue(store: JobStore, pod_cache: PodCache) -> AsyncIterator[Work
     """Each job has been reconciled once."""
     nowhere = ApiClient(kopf.ConnectionInfo(server="https://127.0.0.1:1"), limit=1)
     reader, writer = Reader(nowhere), Writer(nowhere, "test")
-    reconciler = Reconciler(pod_cache, writer, reader, one_day_later, no_queues(nowhere), "")
+    line = QuotaLine(store, pod_cache, reader, one_day_later)
+    reconciler = Reconciler(pod_cache, writer, reader, one_day_later, no_queues(nowhere), "", line)
     work_queue = WorkQueue(store, pod_cache, reconciler)
     before = reconciliations()
     async with contextlib.aclosing(nowhere):
@@ -147,7 +151,8 @@ class EndlessReconciler(Reconciler):
 async def test_a_job_that_asks_for_itself_each_time_is_slowed_down(store: JobStore, pod_cache: PodCache) -> None:
     nowhere = ApiClient(kopf.ConnectionInfo(server="https://127.0.0.1:1"), limit=1)
     reader, writer, before = Reader(nowhere), Writer(nowhere, "test"), reconciliations()
-    endless = EndlessReconciler(pod_cache, writer, reader, one_day_later, no_queues(nowhere), "")
+    line = QuotaLine(store, pod_cache, reader, one_day_later)
+    endless = EndlessReconciler(pod_cache, writer, reader, one_day_later, no_queues(nowhere), "", line)
     work_queue = WorkQueue(store, pod_cache, endless)
     async with contextlib.aclosing(nowhere):
         work_queue.enqueue(("team", "job-0"))

@@ -28,6 +28,10 @@
 - apiGroups: [scheduling.k8s.io, scheduling.volcano.sh]
   resources: [podgroups]
   verbs: [create, get, deletecollection]
+# Only while jobs wait for room in a ResourceQuota: which of them can start.
+- apiGroups: [""]
+  resources: [resourcequotas]
+  verbs: [list, watch]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]

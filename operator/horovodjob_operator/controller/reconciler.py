@@ -8,6 +8,7 @@ from horovodjob.api.constants import Phase
 from horovodjob_operator.controller.children.object_creation import ObjectCreation
 from horovodjob_operator.controller.children.plan_executor import PlanExecutor
 from horovodjob_operator.controller.children.pod_groups import PodGroups
+from horovodjob_operator.controller.children.quota_line import QuotaLine
 from horovodjob_operator.controller.event_poster import EventPoster
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.jobs.job_store import FinishedJob
@@ -40,6 +41,7 @@ class Reconciler:
         clock: Callable[[], datetime],
         queueing: Queueing,
         progress_url: str,
+        quota_line: QuotaLine,
         preflight: Preflight | None = None,
     ) -> None:
         self._pods, self._clock, self._queueing = pods, clock, queueing
@@ -48,7 +50,7 @@ class Reconciler:
         self._pod_events = PodEvents(reader)
         pod_groups = PodGroups(writer, reader)
         creation = ObjectCreation(pods, writer, reader, pod_groups, progress_url)
-        self._executor = PlanExecutor(pods, writer, creation, pod_groups, clock, preflight)
+        self._executor = PlanExecutor(pods, writer, creation, pod_groups, clock, preflight, quota_line)
 
     async def delete_expired(self, key: Key, job: FinishedJob, now: datetime) -> Requeue:
         """Deletes a finished job whose time to live has passed. Raises ClusterError."""

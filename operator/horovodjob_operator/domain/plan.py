@@ -119,7 +119,7 @@ def plan_for(context: JobContext, outcome: Outcome | None) -> Plan:
 def _plan_for_refused_job(context: JobContext, refusal: Refusal, requeue_at: datetime | None) -> Plan:
     """Deletes the pods, and checks at times whether one object of each kind can be created now."""
     plan = Plan(delete_all_pods=_has_pods_to_delete(context.observed), requeue_at=requeue_at)
-    if refusal.retry_at is None or context.now < refusal.retry_at:
+    if refusal.waits_in_line or refusal.retry_at is None or context.now < refusal.retry_at:
         return plan
     return replace(
         plan,

@@ -27,6 +27,7 @@ patch                         horovodjob.dev/horovodjobs/status
 get list watch create patch delete deletecollection   /pods
 create                        /secrets horovodjob.dev/horovodjobs/secrets horovodjob.dev/horovodjobs/pods
 create                        events.k8s.io/events
+list watch                    /resourcequotas
 get create delete             /services networking.k8s.io/networkpolicies
 create                        authentication.k8s.io/tokenreviews authorization.k8s.io/subjectaccessreviews
 get list watch create patch delete   kueue.x-k8s.io/workloads
@@ -46,6 +47,7 @@ list watch update patch               /services networking.k8s.io/networkpolicie
 create update patch delete            apiextensions.k8s.io/customresourcedefinitions
 create update patch delete            admissionregistration.k8s.io/validatingwebhookconfigurations
 get list create                       /configmaps
+get create update patch delete        /resourcequotas
 update deletecollection               kueue.x-k8s.io/workloads
 update                                kueue.x-k8s.io/workloads/status
 list create update patch delete       kueue.x-k8s.io/clusterqueues kueue.x-k8s.io/resourceflavors

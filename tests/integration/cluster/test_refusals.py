@@ -97,7 +97,7 @@ async def test_the_answer_of_the_api_server_is_sorted_by_who_can_mend_it(
 async def test_a_policy_and_a_missing_right_are_told_apart(namespace: str, connection: ApiClient) -> None:
     # The policy of the operator's own rights is one more policy.
     assert (await refusal(connection, namespace, PLAIN)).reason is Reason.ADMISSION_DENIED
-    path = collection_path("v1", "ConfigMap", namespace)
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
     with pytest.raises(Refused) as raised:
         await connection.request("POST", path, {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}})
     assert raised.value.reason is Reason.OPERATOR_FORBIDDEN, str(raised.value)

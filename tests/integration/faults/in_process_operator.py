@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from horovodjob.api.job import Metadata
+from horovodjob_operator.controller.children.quota_line import QuotaLine
 from horovodjob_operator.controller.clock import now
 from horovodjob_operator.controller.jobs.job_state import JobState, new_job_state
 from horovodjob_operator.controller.jobs.job_store import JobStore
@@ -36,4 +37,6 @@ def cached_state(job: Job, store: JobStore) -> JobState:
 def reconciler_of(client: ApiClient, clock: Callable[[], datetime], pods: PodCache | None = None) -> Reconciler:
     """A reconciler that writes with this client."""
     queueing = Queueing(WorkloadCache(), QueueApi(client))
-    return Reconciler(pods or PodCache(), Writer(client, "test"), Reader(client), clock, queueing, "")
+    pods, reader = pods or PodCache(), Reader(client)
+    line = QuotaLine(JobStore(), pods, reader, clock)
+    return Reconciler(pods, Writer(client, "test"), reader, clock, queueing, "", line)

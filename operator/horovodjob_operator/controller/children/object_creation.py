@@ -14,6 +14,7 @@ from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.messages import count_text
 from horovodjob_operator.domain.plan import Plan
 from horovodjob_operator.domain.pods.pod_facts import owned_pod, owner_uid
+from horovodjob_operator.domain.resource_quota import PodUsage, pod_usage
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.network_policy import network_policy
 from horovodjob_operator.domain.resources.pod_group import not_served_message
@@ -77,11 +78,16 @@ class ObjectCreation:
             log_effect(job, f"created {launcher}{count}, attempt {job.status.attempt}")
         return not missing
 
-    async def dry_run(self, context: JobContext, plan: Plan) -> None:
-        """Sends dry-run requests for one object of each kind of the plan. Raises as `create` does."""
+    async def dry_run(self, context: JobContext, plan: Plan) -> Mapping[Role, PodUsage]:
+        """Sends dry-run requests for one object of each kind of the plan. Raises as `create` does.
+
+        Returns what the pods count in quotas, with what the API server and webhooks have added to them.
+        """
         job, first_pods = context.job, self._first_pods(context.job, plan)
         keys, others = await self._prerequisites(context, plan)
-        await gather(self._create(job, body, dry_run=True) for body in (*keys, *others, *first_pods))
+        answers = await gather(self._request(job, body, dry_run=True) for body in (*keys, *others, *first_pods))
+        pods = [answer for answer in answers[len(answers) - len(first_pods) :] if answer]
+        return {Role(pod["metadata"]["labels"][LABEL_ROLE]): pod_usage(pod) for pod in pods}
 
     async def recreate_deleted(self, job: HorovodJob) -> None:
         """Creates the optional objects again that a user has deleted."""
@@ -114,7 +120,7 @@ class ObjectCreation:
 
         The operator may not read a Secret, and a dry run creates nothing: new keys would not match those of the pods.
         """
-        if await self._create(job, keys, dry_run=True):
+        if await self._request(job, keys, dry_run=True):
             message = f"{_description(keys)} with the keys of the job was deleted: all pods are replaced"
             raise RefusedObject(Refused(message), Reason.SECRET_DELETED)
 
@@ -130,23 +136,25 @@ class ObjectCreation:
         worker = worker_pod(job, index, job.status.attempt, self._progress_url, plan.secret_names, plan.spec_hash)
         return plan.admission.apply(worker, Role.WORKER) if plan.admission else worker
 
-    async def _create(self, job: HorovodJob, body: Body, *, dry_run: bool = False) -> bool:
-        """Creates an object, and returns whether it is new; if it is not, it belongs to the job."""
+    async def _create(self, job: HorovodJob, body: Body) -> None:
+        """Creates an object, or adopts one that exists and belongs to the job."""
+        if answer := await self._request(job, body):
+            self._pods.update({**body, "metadata": {**body["metadata"], **answer["metadata"]}})
+
+    async def _request(self, job: HorovodJob, body: Body, *, dry_run: bool = False) -> Body | None:
+        """The new object as the writer returns it; None if it exists, and belongs to the job."""
         try:
-            metadata = await self._writer.create(body, dry_run=dry_run)
+            return await self._writer.create(body, dry_run=dry_run)
         except AlreadyExists as error:
             # The name of a Secret belongs to the job or to the release, and the operator has no right to read it.
             if body["kind"] != "Secret":
                 self._pods.update(await self._existing(job, body, error))
-            return False
+            return None
         except NotServed as error:
             self._pod_groups.forget_version()
             raise RefusedObject(Refused(not_served_message(job.spec.scheduling.gang))) from error
         except Refused as error:
             raise RefusedObject(error, remedy=_remedy(body, error)) from error
-        if not dry_run:
-            self._pods.update({**body, "metadata": {**body["metadata"], **metadata}})
-        return True
 
     async def _existing(self, job: HorovodJob, body: Body, error: AlreadyExists) -> Mapping[str, Any]:
         """The existing object with the name of an object of the job. Raises RefusedObject, NameInUse."""

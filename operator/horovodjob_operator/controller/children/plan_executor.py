@@ -3,20 +3,22 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from horovodjob.api.constants import Gang, Reason, Role
+from horovodjob.api.constants import Gang, Phase, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.children.object_creation import ObjectCreation, RefusedObject, gather
 from horovodjob_operator.controller.children.pod_groups import PodGroups
+from horovodjob_operator.controller.children.quota_line import QuotaLine
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.messages import count_text
 from horovodjob_operator.domain.plan import Plan
-from horovodjob_operator.domain.pods.observed import PASSING_REASONS, Observed, Refusal
+from horovodjob_operator.domain.pods.observed import PASSING_REASONS, Observed, Refusal, keeps_trying
 from horovodjob_operator.domain.pods.pod import Pod
+from horovodjob_operator.domain.resource_quota import PodUsage
 from horovodjob_operator.errors import Conflict, Gone, InvalidJob, Unavailable
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
 from horovodjob_operator.kube.preflight import Preflight
@@ -48,9 +50,10 @@ class PlanExecutor:
         pod_groups: PodGroups,
         clock: Callable[[], datetime],
         preflight: Preflight | None,
+        quota_line: QuotaLine,
     ) -> None:
         self._pods, self._writer, self._creation, self._pod_groups = pods, writer, creation, pod_groups
-        self._clock, self._preflight = clock, preflight
+        self._clock, self._preflight, self._quota_line = clock, preflight, quota_line
 
     async def execute(self, state: JobState, context: JobContext, plan: Plan) -> Requeue:
         """Carries out the plan, and returns when to reconcile the job again. Raises ClusterError."""
@@ -96,8 +99,16 @@ class PlanExecutor:
         try:
             if problem:
                 return self._refuse(state, *problem)
+            if self._quota_line.must_wait(state, context):
+                return self._refuse(
+                    state, Reason.QUOTA_EXCEEDED, "other jobs of the namespace wait for room in a quota"
+                )
             if plan.dry_run:
-                await self._creation.dry_run(context, plan)
+                usage = await self._creation.dry_run(context, plan)
+                if self._is_news(state, usage):
+                    return self._refuse(
+                        state, Reason.QUOTA_EXCEEDED, "what the pods count in a quota is known only now"
+                    )
             else:
                 is_complete = await self._creation.create(context, plan, may_continue)
         except InvalidJob as error:
@@ -119,6 +130,14 @@ class PlanExecutor:
         # The pods are counted, and deadlines run from their creation, although their events may report nothing new.
         return Requeue(at=self._clock() + timedelta(seconds=NEW_PODS_SECONDS))
 
+    def _is_news(self, state: JobState, usage: Mapping[Role, PodUsage]) -> bool:
+        """Whether the pods of a job that waits for a quota count otherwise than it was decided on."""
+        if state.refusal is None or state.refusal.reason is not Reason.QUOTA_EXCEEDED:
+            return False
+        before = self._quota_line.usage(state)
+        state.pod_usage = {**before, **usage}
+        return state.pod_usage != before
+
     def _refuse(self, state: JobState, reason: Reason, message: str) -> Requeue:
         """Records that an object of the job cannot be created."""
         now, count = self._clock(), state.refusal_count
@@ -131,11 +150,14 @@ class PlanExecutor:
             longest = LONGEST_FAILURE_SECONDS
             delay = retry_delay_seconds(count, first=FIRST_FAILURE_SECONDS, longest=longest, jitter=FAILURE_JITTER)
         if reason in PASSING_REASONS:
-            message += " (the operator keeps trying)"
+            message = keeps_trying(message)
         if state.refusal is None or state.refusal.message != message:
             log_effect(state.job, f"{reason}: {message}")
         state.refusal_count += 1
-        state.refusal = Refusal(reason, message, now + timedelta(seconds=delay), keeps_pods)
+        waits_in_line = reason is Reason.QUOTA_EXCEEDED and state.job.status.phase is not Phase.RUNNING
+        state.refusal = Refusal(reason, message, now + timedelta(seconds=delay), keeps_pods, waits_in_line)
+        if waits_in_line:
+            self._quota_line.join(state.job.metadata.namespace)
         return Requeue(is_soon=True)
 
     async def _check_objects(self, state: JobState, context: JobContext) -> None:

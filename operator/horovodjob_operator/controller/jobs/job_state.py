@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from horovodjob.api.constants import Reason
+from horovodjob.api.constants import Reason, Role
 from horovodjob.api.job import HorovodJob, Metadata
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
@@ -17,6 +17,7 @@ from horovodjob_operator.domain.pods.observed import KubeletWarning, Observed, R
 from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
 from horovodjob_operator.domain.queues.queue import Queue, QueueProblem
+from horovodjob_operator.domain.resource_quota import PodUsage
 
 LEFT_ALONE = "this version of the operator does not change the job"
 
@@ -33,6 +34,8 @@ class JobState:
     """Refusals since all objects of an attempt were created."""
     refused_since: datetime | None = None
     """When the first of these refusals was."""
+    pod_usage: Mapping[Role, PodUsage] | None = None
+    """What the pods of this spec count in quotas; None if that has not been asked."""
     defaults_error: str = ""
     """Why the defaults of the namespace are unknown."""
     unreadable_status: Mapping[str, Any] | None = None
@@ -65,7 +68,7 @@ class JobState:
         is_unreadable = (self.unreadable_status is not None, newer.unreadable_status is not None)
         if newer.job.metadata.generation != self.job.metadata.generation or any(is_unreadable):
             self.refusal, self.refusal_count, self.refused_since = newer.refusal, 0, None
-            self.queue_problem, self.queue_refusals = None, 0
+            self.queue_problem, self.queue_refusals, self.pod_usage = None, 0, None
         if newer.job.metadata.labels != self.job.metadata.labels:
             self.queue_problem, self.queue_refusals = None, 0
         self.job, self.version, self.unreadable_status = newer.job, newer.version, newer.unreadable_status
@@ -131,7 +134,7 @@ def apply_defaults(state: JobState, defaults: NamespaceDefaults) -> None:
     if stored := state.job.stored_spec:
         state.job = state.job.model_copy(update={"spec": defaults.values.apply_to(stored)})
         state.refusal, state.refusal_count, state.refused_since = None, 0, None
-        state.defaults_error = defaults.error
+        state.defaults_error, state.pod_usage = defaults.error, None
 
 
 def _unreadable(reason: Reason, part: str, error: ValidationError) -> Refusal:

@@ -5,6 +5,7 @@ from typing import Any
 
 from horovodjob.api.job import Metadata
 from horovodjob.api.managed_by import is_dispatched, is_managed_by_operator
+from horovodjob_operator.controller.children.quota_line import QuotaLine
 from horovodjob_operator.controller.jobs.job_state import JobState, apply_defaults, new_job_state
 from horovodjob_operator.controller.jobs.job_store import JobStore, finished_job_from_raw
 from horovodjob_operator.controller.watches.namespace_selection import NamespaceSelection
@@ -27,9 +28,10 @@ class EventHandlers:
         work_queue: WorkQueue,
         namespaces: NamespaceSelection,
         workloads: WorkloadCache,
+        quota_line: QuotaLine,
     ) -> None:
         self._store, self._pods, self._work_queue, self._namespaces = store, pods, work_queue, namespaces
-        self._workloads = workloads
+        self._workloads, self._quota_line = workloads, quota_line
 
     def job_updated(self, raw: Mapping[str, Any]) -> None:
         """A job exists, or has changed."""
@@ -67,6 +69,7 @@ class EventHandlers:
             self._store.keep(newer)
         if uses_queue(newer.job):
             self._store.queue_used.set()
+        self._quota_line.wake(metadata.namespace)  # A job that is suspended or ends no longer keeps room.
         self._work_queue.enqueue(newer.job.key)
 
     def job_deleted(self, raw: Mapping[str, Any]) -> None:
@@ -74,6 +77,7 @@ class EventHandlers:
         key = (raw["metadata"]["namespace"], raw["metadata"]["name"])
         if self._store.delete(key, raw["metadata"]["uid"]):
             self._work_queue.forget(key)
+            self._quota_line.wake(key[0])
 
     def finished_jobs_listed(self, uids: set[str], version: int, namespace: str) -> None:
         """The finished jobs of a namespace, or of all, are listed: jobs in no list are deleted."""
@@ -98,6 +102,8 @@ class EventHandlers:
             self._owned_pod_deleted(lost)
         if owned := self._pods.update(raw):
             self._enqueue(owned.key)
+            if not owned.pod.is_active:
+                self._quota_line.wake(owned.key[0])
 
     def pod_deleted(self, raw: Mapping[str, Any]) -> None:
         """A pod is deleted."""
@@ -142,6 +148,7 @@ class EventHandlers:
                     self._work_queue.enqueue(state.job.key)
 
     def _owned_pod_deleted(self, owned: OwnedPod) -> None:
+        self._quota_line.wake(owned.key[0])
         if state := self._store.states.get(owned.key):
             state.add_deleted_pod(owned.pod)
         self._enqueue(owned.key)

@@ -28,7 +28,7 @@ def _refused(context: JobContext) -> Outcome | None:
         refusal.reason,
         refusal.message,
         is_stalled=refusal.is_stalled,
-        requeue_at=context.next_time(refusal.retry_at),
+        requeue_at=None if refusal.waits_in_line else context.next_time(refusal.retry_at),
         deletes_pods=not refusal.keeps_pods,
     )
 

@@ -32,6 +32,11 @@ PASSING_REASONS = frozenset(
 )
 
 
+def keeps_trying(message: str) -> str:
+    """The message of a refusal that passes."""
+    return f"{message} (the operator keeps trying)"
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why an object of the job cannot be created; its creation is tried again at `retry_at`, if this is set."""
@@ -41,6 +46,8 @@ class Refusal:
     retry_at: datetime | None
     keeps_pods: bool = False
     """The refusal says nothing about the job and has just begun, so the pods that exist are kept."""
+    waits_in_line: bool = False
+    """Other jobs of the namespace wait for quota too: it is tried again when it is the turn of the job."""
     is_unreadable: bool = False
     """This version cannot parse the spec, such as after a rollback; this says nothing about the pods of the job."""
 

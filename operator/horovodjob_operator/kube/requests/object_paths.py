@@ -26,6 +26,11 @@ def pods_path(namespace: str = "", name: str = "") -> str:
     return _path("v1", "pods", namespace, name)
 
 
+def resource_quotas_path(namespace: str = "") -> str:
+    """Path of ResourceQuotas."""
+    return _path("v1", "resourcequotas", namespace)
+
+
 def workloads_path(namespace: str = "", name: str = "") -> str:
     """Path of Workloads of Kueue; Kubernetes has a kind with the same name in another group."""
     return _path(workload.API_VERSION, "workloads", namespace, name)

@@ -8,7 +8,7 @@ from horovodjob_operator.domain.autoscaler import AutoscalerEvent, AutoscalerRea
 from horovodjob_operator.domain.foreign_text import clean_text
 from horovodjob_operator.domain.pods.observed import KubeletEventReason
 from horovodjob_operator.kube.requests.api_client import METADATA_ONLY, ApiClient
-from horovodjob_operator.kube.requests.object_paths import object_path
+from horovodjob_operator.kube.requests.object_paths import object_path, resource_quotas_path
 
 
 class Reader:
@@ -21,6 +21,12 @@ class Reader:
         """The pod with this name, or the metadata of another object with this kind and name. Raises Gone."""
         accept = "application/json" if body["kind"] == "Pod" else METADATA_ONLY
         return await self._client.request("GET", object_path(body), accept=accept)
+
+    async def resource_quotas(self, namespace: str) -> list[dict[str, Any]]:
+        """The ResourceQuotas of a namespace. Raises Refused, Unavailable."""
+        answer = await self._client.request("GET", resource_quotas_path(namespace))
+        items: list[dict[str, Any]] = answer["items"]
+        return items
 
     async def served_versions(self, group: str) -> tuple[str, ...]:
         """The versions of an API group that the API server serves. Raises NotServed if it serves none."""

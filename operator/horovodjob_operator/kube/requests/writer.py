@@ -47,12 +47,14 @@ class Writer:
         await self._patch(f"{jobs_path(*job.key)}/status", patch)
 
     async def create(self, body: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
-        """Creates an object of a job, and returns its metadata. Raises AlreadyExists, Refused, NotServed."""
+        """Creates an object of a job, and returns its metadata; after a dry run, the whole object as it is admitted.
+
+        Raises AlreadyExists, Refused, NotServed.
+        """
         path = collection_path(body["apiVersion"], body["kind"], body["metadata"]["namespace"])
         params = (STRICT if body["kind"] == "Pod" else {}) | (DRY_RUN if dry_run else {})
-        answer = await self._client.request("POST", path, body, params=params, accept=METADATA_ONLY, is_creation=True)
-        metadata: dict[str, Any] = answer["metadata"]
-        return metadata
+        accept = "application/json" if dry_run and body["kind"] == "Pod" else METADATA_ONLY
+        return await self._client.request("POST", path, body, params=params, accept=accept, is_creation=True)
 
     async def publish_hosts(self, job: HorovodJob, hosts: str) -> None:
         """Sets the hosts of the launcher. Raises Gone."""

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -38,14 +38,25 @@ def pod_requests(pod: Mapping[str, Any]) -> Amounts:
     For each resource the larger one of the sum of containers and sidecars and the largest init container, plus the
     overhead of the runtime class.
     """
+    return total((_pod_amounts(pod, _container_requests), _amounts(pod["spec"].get("overhead"))))
+
+
+def pod_limits(pod: Mapping[str, Any]) -> Amounts:
+    """The limits of a pod, computed as its requests."""
+    limits = _pod_amounts(pod, _container_limits)
+    overhead = _amounts(pod["spec"].get("overhead"))
+    return total((limits, {name: amount for name, amount in overhead.items() if name in limits}))
+
+
+def _pod_amounts(pod: Mapping[str, Any], of_container: Callable[[Mapping[str, Any]], Amounts]) -> Amounts:
     spec = pod["spec"]
     init_containers = spec.get("initContainers") or ()
     sidecars = [container for container in init_containers if container.get("restartPolicy") == "Always"]
-    requests = total(_container_requests(container) for container in (*spec["containers"], *sidecars))
+    amounts = total(of_container(container) for container in (*spec["containers"], *sidecars))
     for container in init_containers:
-        for name, amount in _container_requests(container).items():
-            requests[name] = max(requests.get(name, Fraction(0)), amount)
-    return total((requests, _amounts(spec.get("overhead"))))
+        for name, amount in of_container(container).items():
+            amounts[name] = max(amounts.get(name, Fraction(0)), amount)
+    return amounts
 
 
 def total(parts: Iterable[Mapping[str, Fraction]]) -> Amounts:
@@ -62,6 +73,11 @@ def _container_requests(container: Mapping[str, Any]) -> Amounts:
     resources = container.get("resources")
     resources = resources if isinstance(resources, Mapping) else {}
     return _amounts(resources.get("limits")) | _amounts(resources.get("requests"))
+
+
+def _container_limits(container: Mapping[str, Any]) -> Amounts:
+    resources = container.get("resources")
+    return _amounts(resources.get("limits")) if isinstance(resources, Mapping) else {}
 
 
 def _amounts(quantities: object) -> Amounts:
