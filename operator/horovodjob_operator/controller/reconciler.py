@@ -1,5 +1,7 @@
 """One reconciliation of one job: observe, decide, write the status, act."""
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -17,10 +19,10 @@ from horovodjob_operator.controller.pod_events import PodEvents
 from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.plan import plan_for, plan_for_deleted_job
+from horovodjob_operator.domain.plan import Plan, plan_for, plan_for_deleted_job
 from horovodjob_operator.domain.queues.queue import admitted_job, is_dispatched
 from horovodjob_operator.domain.status import next_status
-from horovodjob_operator.errors import AdmissionConflict, OperatorError
+from horovodjob_operator.errors import AdmissionConflict, ClusterError, OperatorError
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
 from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.requests.reader import Reader
@@ -28,6 +30,10 @@ from horovodjob_operator.kube.requests.writer import Writer
 
 # Without pods to wait for, the next phase follows at once.
 FOLLOWED_PHASES = (Phase.TERMINATING, Phase.SUSPENDED)
+
+
+# A creation that takes longer is reported while it lasts.
+SLOW_SECONDS = 3
 
 
 class Reconciler:
@@ -113,10 +119,26 @@ class Reconciler:
         try:
             if plan.creates_pods and queue:
                 plan = replace(plan, admission=await self._queueing.admission(context))
-            due |= await self._executor.execute(state, context, plan)
+            due |= await self._execute(state, context, plan)
         except AdmissionConflict as error:
             return due | self._queueing.refuse_admission(state, error)
         if queue:
             due |= await self._queueing.execute(state, context)
             due |= await self._queueing.read_position(state, context)
         return due | await self._pod_events.read(state, context)
+
+    async def _execute(self, state: JobState, context: JobContext, plan: Plan) -> Requeue:
+        """Carries out the plan, and reports meanwhile that the API server takes long to create a pod."""
+        if not plan.creates_pods or plan.dry_run:
+            return await self._executor.execute(state, context, plan)
+        execution = asyncio.ensure_future(self._executor.execute(state, context, plan))
+        try:
+            done, _ = await asyncio.wait({execution}, timeout=SLOW_SECONDS)
+            state.is_creation_slow = not done
+            if not done:
+                slow = replace(context, observed=replace(context.observed, is_creation_slow=True))
+                with contextlib.suppress(ClusterError):  # The next reconciliation writes it.
+                    await self._status_writer.write(state, next_status(slow)[0], self._clock())
+            return await execution
+        finally:
+            execution.cancel()

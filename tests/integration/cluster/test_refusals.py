@@ -1,6 +1,7 @@
 """What the real API server answers when it refuses a pod, and what a job that meets this reports."""
 
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -11,9 +12,9 @@ from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_operator.kube.requests.authentication import login
 from horovodjob_operator.kube.requests.object_paths import collection_path
 from support.api_client import Api, ApiError, Object, wait_for
-from support.control_plane.operator_control_plane import OperatorControlPlane
-from support.job_driver import Job, restricted_pod
-from support.webhook import denies, fails, webhook
+from support.control_plane.operator_control_plane import OperatorControlPlane, make_namespace
+from support.job_driver import Job, restricted_pod, submit
+from support.webhook import denies, fails, is_slow, webhook
 
 Submit = Callable[..., Job]
 BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/horovodjob-operator"
@@ -161,3 +162,38 @@ def test_a_job_waits_and_is_not_stalled_while_the_operator_lacks_a_right(
         assert (job.phase, job.condition("Stalled")["status"]) == ("Queued", "False")
     job.advance_to("Succeeded")
     assert (job.status["attempt"], job.status.get("errors", [])) == (1, [])
+
+
+def test_a_slow_webhook_of_one_namespace_does_not_delay_the_jobs_of_another(
+    submit_job: Submit, api: Api, namespace: str
+) -> None:
+    other = f"{namespace}-slow"
+    make_namespace(api, other)
+    with webhook(api, other, is_slow(8)):
+        wait_until_slow(api, other)
+        slow = [submit(api, other, f"slow-{number}", worker={"replicas": 30, "gpus": 0}) for number in range(3)]
+        wait_for("the creation of slow pods", lambda: all(job.condition("Ready") for job in slow))
+        begin = time.monotonic()
+        jobs = [submit_job(f"quick-{number}", worker={"replicas": 4, "gpus": 0}) for number in range(5)]
+        for job in jobs:
+            job.wait_for_pods()
+        assert time.monotonic() - begin < 8
+        message = wait_for("the cause", lambda: slow_message(slow[0]))
+        assert "admission webhook" in message
+    api.delete(f"/api/v1/namespaces/{other}")
+
+
+def slow_message(job: Job) -> str:
+    message = str(job.condition("Ready")["message"])
+    return message if "slow" in message else ""
+
+
+def wait_until_slow(api: Api, namespace: str) -> None:
+    """The API server needs a moment to know a new webhook."""
+
+    def takes_long() -> bool:
+        begin = time.monotonic()
+        api.create(f"/api/v1/namespaces/{namespace}/pods?dryRun=All", restricted_pod("probe"))
+        return time.monotonic() - begin > 5
+
+    wait_for("the webhook to be called", takes_long)

@@ -27,8 +27,8 @@ from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kube.requests.writer import Writer
 from horovodjob_operator.logs import log_effect, log_warning
 
-# A job with thousands of pods must leave requests for other jobs.
-MAX_CONCURRENT_CREATIONS = 32
+# A job with thousands of pods must leave creations for other jobs, half of those that the operator sends at a time.
+MAX_CONCURRENT_CREATIONS = 16
 Body = dict[str, Any]
 T = TypeVar("T")
 

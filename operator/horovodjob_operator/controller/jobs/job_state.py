@@ -34,6 +34,8 @@ class JobState:
     """Refusals since all objects of an attempt were created."""
     refused_since: datetime | None = None
     """When the first of these refusals was."""
+    is_creation_slow: bool = False
+    """The last creation of pods took seconds."""
     pod_usage: Mapping[Role, PodUsage] | None = None
     """What the pods of this spec count in quotas; None if that has not been asked."""
     defaults_error: str = ""
@@ -98,6 +100,7 @@ class JobState:
             stale_owner_pods=tuple(pod for pod in pods if pod.owner_uid and pod.owner_uid != uid),
             deleted_pods=tuple(pod for pod in self.deleted_pods.values() if pod.owner_uid == uid),
             refusal=self.refusal,
+            is_creation_slow=self.is_creation_slow,
             kubelet_warning=self.kubelet_warning,
             autoscaler_event=self.autoscaler_event,
             autoscaler_read_at=self.autoscaler_read_at,

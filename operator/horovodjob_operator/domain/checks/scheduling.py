@@ -64,7 +64,11 @@ def waiting_for_nodes(context: JobContext) -> Outcome:
     """Some pods have no node yet."""
     cause = _nodes_message(context)
     message = overdue_pod_message(context, context.terminating_pod)
-    message = message or (f"waiting for nodes: {cause}" if cause else "the pods are being created and placed")
+    creating = "the pods are being created and placed"
+    if context.observed.is_creation_slow:
+        creating = "the pods are being created, which is slow: the API server, or an admission webhook that it calls, "
+        creating += "takes seconds for a pod"
+    message = message or (f"waiting for nodes: {cause}" if cause else creating)
     requeue_at = overdue_at(context, context.terminating_pod)
     return Outcome(context.unscheduled_phase, Reason.WAITING_FOR_NODES, message, requeue_at=requeue_at)
 

@@ -67,6 +67,8 @@ class Observed:
     deleted_pods: tuple[Pod, ...] = ()
     """Pods deleted since the last pass, in their last observed state: only their conditions explain the deletion."""
     refusal: Refusal | None = None
+    is_creation_slow: bool = False
+    """The API server takes seconds to create a pod of the job."""
     kubelet_warning: KubeletWarning | None = None
     autoscaler_event: AutoscalerEvent | None = None
     autoscaler_read_at: datetime | None = None

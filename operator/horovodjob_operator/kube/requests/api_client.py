@@ -15,6 +15,7 @@ from aiohttp.tracing import Trace
 from horovodjob.api.constants import OPERATOR_APP_NAME
 from horovodjob_operator.errors import Unavailable
 from horovodjob_operator.kube.requests.authentication import Authentication
+from horovodjob_operator.kube.requests.creation_slots import CreationSlots
 from horovodjob_operator.kube.requests.error_responses import error_from_response
 from horovodjob_operator.kube.requests.request_metrics import count_request
 from horovodjob_operator.kube.requests.retries import RetryAfter
@@ -54,7 +55,7 @@ class ApiClient:
         context = info.as_ssl_context()
         self.server = info.server
         # Watches do not count: they last for minutes, and must not wait for other requests.
-        self._creations, self._others = asyncio.Semaphore(max(limit // 2, 1)), asyncio.Semaphore(limit)
+        self._creations, self._others = CreationSlots(max(limit // 2, 1)), asyncio.Semaphore(limit)
         self._connector = LeaderConnector(ssl=context if isinstance(context, ssl.SSLContext) else True, limit=0)
         # The outermost is first: each try is counted.
         self._middlewares: tuple[ClientMiddlewareType, ...] = (
@@ -113,7 +114,7 @@ class ApiClient:
         data = None if body is None else pydantic_core.to_json(body)
         try:
             async with (
-                self._creations if is_creation else self._others,
+                self._creations.slot(_namespace(path)) if is_creation else self._others,
                 self.session.request(method, self.server + path, data=data, params=params, headers=headers) as response,
             ):
                 content = await response.read()
@@ -124,3 +125,7 @@ class ApiClient:
             answer: dict[str, Any] = pydantic_core.from_json(content, cache_strings="keys")
             return answer
         raise error_from_response(status, content, retry_after, method=method, path=path)
+
+
+def _namespace(path: str) -> str:
+    return path.partition("/namespaces/")[2].partition("/")[0]

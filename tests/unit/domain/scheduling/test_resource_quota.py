@@ -73,7 +73,8 @@ def test_a_job_that_pods_of_others_than_jobs_keep_out_blocks_nobody() -> None:
 
 def test_a_large_job_and_small_ones_take_turns_that_grow() -> None:
     jobs = [job("large", 9), job("small", 2, minutes=1)]
-    quotas, running = [quota({"pods": "10"}, {"pods": "5"})], [((POD, 5),)]
+    quotas: list[Any] = [quota({"pods": "10"}, {"pods": "5"})]
+    running: list[Claim] = [((POD, 5),)]
     turns = {5: [], 15: ["small"], 25: [], 39: [], 41: ["small"], 59: ["small"], 61: [], 99: [], 101: ["small"]}
     assert {at: started(*jobs, quotas=quotas, minutes=at, running=running) for at in turns} == turns
     assert message(*jobs, quotas=quotas, running=running).endswith("limited: pods=10; job large is first")

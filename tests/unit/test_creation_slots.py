@@ -1,0 +1,54 @@
+"""Creations of a namespace with a slow admission webhook, beside those of others."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+
+from horovodjob_operator.kube.requests.creation_slots import SLOW_SECONDS, CreationSlots
+
+
+@contextlib.asynccontextmanager
+async def slow_creations(slots: CreationSlots, *namespaces: str) -> AsyncIterator[None]:
+    """Many creations in each of these namespaces, which do not end."""
+
+    async def create(namespace: str) -> None:
+        async with slots.slot(namespace):
+            await asyncio.sleep(1000)
+
+    tasks = [asyncio.create_task(create(namespace)) for namespace in namespaces for _ in range(50)]
+    await asyncio.sleep(0)
+    yield
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def seconds_until_created(slots: CreationSlots, number: int, namespace: str = "team") -> float:
+    async def create() -> None:
+        async with slots.slot(namespace):
+            await asyncio.sleep(0)
+
+    begin = time.monotonic()
+    await asyncio.wait_for(asyncio.gather(*(create() for _ in range(number))), 10 * SLOW_SECONDS)
+    return time.monotonic() - begin
+
+
+async def test_a_slow_namespace_leaves_a_share_of_the_creations_to_the_others() -> None:
+    slots = CreationSlots(8)
+    async with slow_creations(slots, "slow"):
+        assert await seconds_until_created(slots, 100) < SLOW_SECONDS / 2
+
+
+async def test_several_slow_namespaces_delay_the_others_by_a_second_at_most() -> None:
+    slots = CreationSlots(8)
+    async with slow_creations(slots, "slow", "slower"):
+        assert await seconds_until_created(slots, 100) < 2 * SLOW_SECONDS
+        assert await seconds_until_created(slots, 100) < 2 * SLOW_SECONDS
+
+
+async def test_all_slots_are_free_again_after_slow_and_cancelled_creations() -> None:
+    slots = CreationSlots(8)
+    async with slow_creations(slots, "slow", "slower"):
+        await asyncio.sleep(SLOW_SECONDS * 1.1)
+    assert await seconds_until_created(slots, 100, "slow") < SLOW_SECONDS / 2
