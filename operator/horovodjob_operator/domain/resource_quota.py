@@ -148,9 +148,9 @@ class WaitingJob:
     def keeps_room(self, now: datetime) -> bool:
         """Whether later jobs must leave the room that it needs, although it does not fit yet.
 
-        Its turns and those of the others alternate, and each is twice as long as the one before. So jobs that are
-        smaller cannot keep it waiting for ever, nor can it keep them waiting for ever: a turn ends, and one is at last
-        longer than the jobs that run.
+        Its turns and those of the others alternate, and each pair is twice as long as the one before. So smaller jobs
+        cannot keep it waiting without end: one of its turns is longer than the jobs that run. Nor does it keep them
+        waiting without end, because each turn has an end.
         """
         begin, length = self.waiting_since, self.turn
         while now >= begin + 2 * length:
@@ -202,8 +202,9 @@ def decide(
 def decide_blindly(jobs: Iterable[WaitingJob], now: datetime, *, is_busy: bool) -> dict[tuple[str, str], Decision]:
     """As `decide` without knowledge of the quotas: one job at a time may try, while no other job creates pods."""
     ordered = sorted(jobs, key=lambda job: (job.created_at, job.uid))
-    # While it is nobody's turn, the last ones that came try too: the jobs before them have not fitted.
-    first = next((job for job in ordered if job.keeps_room(now)), ordered[-1])
+    # While no job has a turn, another one tries each minute.
+    other = ordered[int(now.timestamp() // 60) % len(ordered)]
+    first = next((job for job in ordered if job.keeps_room(now)), other)
     return {job.key: Decision(may_start=job is first and not is_busy) for job in ordered}
 
 

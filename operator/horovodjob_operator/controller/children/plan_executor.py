@@ -124,7 +124,7 @@ class PlanExecutor:
         state.refusal = None
         if not is_complete:
             return Requeue(is_soon=True)
-        state.refusal_count, state.refused_since = 0, None
+        state.refusal_count, state.refused_since, state.has_turn = 0, None, False
         if plan.create_launcher:
             state.objects_checked_at = self._clock()
         # The pods are counted, and deadlines run from their creation, although their events may report nothing new.
@@ -154,6 +154,7 @@ class PlanExecutor:
         if state.refusal is None or state.refusal.message != message:
             log_effect(state.job, f"{reason}: {message}")
         state.refusal_count += 1
+        state.has_turn = False
         waits_in_line = reason is Reason.QUOTA_EXCEEDED and state.job.status.phase is not Phase.RUNNING
         state.refusal = Refusal(reason, message, now + timedelta(seconds=delay), keeps_pods, waits_in_line)
         if waits_in_line:

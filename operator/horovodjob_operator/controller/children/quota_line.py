@@ -55,7 +55,7 @@ class QuotaLine:
 
     def must_wait(self, state: JobState, context: JobContext) -> bool:
         """Whether a job that has no pods must not create any before it is its turn."""
-        if state.refusal or context.has_pods or context.is_resizable:
+        if state.refusal or state.has_turn or context.has_pods or context.is_resizable:
             return False
         ready = context.job.status.condition(ConditionType.READY)
         # A new process knows from the status alone that the job waits.
@@ -118,7 +118,7 @@ class QuotaLine:
             return False
         is_early = refusal.retry_at is not None and now < refusal.retry_at
         if decision.may_start and not (is_early and (not is_informed or state.refusal_count > PROMPT_TRIES)):
-            state.refusal = replace(refusal, waits_in_line=False, retry_at=now)
+            state.refusal, state.has_turn = replace(refusal, waits_in_line=False, retry_at=now), True
         elif decision.message:
             state.refusal = replace(refusal, message=keeps_trying(decision.message))
         return state.refusal != refusal

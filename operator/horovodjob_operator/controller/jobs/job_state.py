@@ -34,6 +34,8 @@ class JobState:
     """Refusals since all objects of an attempt were created."""
     refused_since: datetime | None = None
     """When the first of these refusals was."""
+    has_turn: bool = False
+    """It waited for a quota that has room for it now."""
     is_creation_slow: bool = False
     """The last creation of pods took seconds."""
     pod_usage: Mapping[Role, PodUsage] | None = None
@@ -71,6 +73,7 @@ class JobState:
         if newer.job.metadata.generation != self.job.metadata.generation or any(is_unreadable):
             self.refusal, self.refusal_count, self.refused_since = newer.refusal, 0, None
             self.queue_problem, self.queue_refusals, self.pod_usage = None, 0, None
+            self.has_turn = False
         if newer.job.metadata.labels != self.job.metadata.labels:
             self.queue_problem, self.queue_refusals = None, 0
         self.job, self.version, self.unreadable_status = newer.job, newer.version, newer.unreadable_status
