@@ -1,5 +1,6 @@
 """`hvj run` and `hvj attach`: a script of a directory as a job, its output and its exit code."""
 
+import hashlib
 import json
 import os
 import re
@@ -375,7 +376,8 @@ def test_what_a_killed_run_left_does_not_prevent_the_next(hvj: Hvj, project: Pat
 def unpacked(command: str, directory: Path) -> dict[str, str]:
     """The files that a preparation makes in this directory instead of /job/code, by path."""
     directory.mkdir()
-    subprocess.run(["sh", "-euc", command.replace("/job/code", str(directory))], check=True)
+    text = command.replace("$$", "$").replace("/job/code", str(directory))  # as Kubernetes reads arguments
+    subprocess.run(["sh", "-euc", text], check=True)
     found = (path for path in directory.rglob("*") if path.is_file())
     return {path.relative_to(directory).as_posix(): path.read_text() for path in found}
 
@@ -416,6 +418,32 @@ def test_a_share_gets_a_file_once_and_the_job_makes_its_directory_from_it(
     assert os.access(tmp_path / "first" / "run.sh", os.X_OK)
     (mounted,) = jobs[0]["spec"]["azureFiles"]
     assert (mounted["account"], mounted["share"]) == (ACCOUNT, "myshare")
+
+
+def test_an_upload_to_a_share_that_was_killed_is_continued_by_the_next_run(
+    hvj: Hvj, project: Path, cluster: ClusterState, service: FilesService, tmp_path: Path
+) -> None:
+    for number in range(300):
+        (project / f"part{number}.txt").write_text(f"{number}\n" * 1000)
+    share = service.accounts[ACCOUNT].directory / "myshare"
+
+    def complete() -> list[Path]:
+        return [path for path in share.glob("code/files/*") if not path.name.startswith(".")]
+
+    with hvj_process("run", "--detach", "--share", "myshare", "--name", "train", "train.py") as process:
+        wait_for("some files", lambda: len(complete()) > 10)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    there = complete()
+    assert len(there) < 303, "the upload was over before it was killed"
+    assert (cluster.api.items(cluster.jobs), list(share.glob("code/trees/*"))) == ([], [])
+    assert all(hashlib.sha256(path.read_bytes()).hexdigest() == path.name for path in there)
+    service.requests.clear()
+    assert hvj("run", "--detach", "--quiet", "--share", "myshare", "--name", "train", "train.py").code == 0
+    assert sent(service) == 303 - len(there) + 1  # the others, and the list
+    command = cluster.api.get(f"{cluster.jobs}/train")["spec"]["preparation"]["command"]
+    files = unpacked(command.replace(MOUNT, str(share)), tmp_path / "code")
+    assert (len(files), files["part299.txt"]) == (303, "299\n" * 1000)
 
 
 def test_the_job_gets_the_files_as_they_were_read_although_one_is_saved_meanwhile(

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.access import DEADLINE_SECONDS
+from e2e.access import DEADLINE_SECONDS, JOBS
 from e2e.install import Target
 from e2e.namespace import Namespace, volume
+from horovodjob.api.constants import ANNOTATION_PRUNED
 
 RBAC = "rbac.authorization.k8s.io"
 Hvj = Callable[..., tuple[int, str]]
@@ -175,7 +176,7 @@ def test_a_sweep_prunes_a_trial_on_a_pod(namespace: Namespace, hvj: Hvj, directo
     code, output = hvj("sweep", "-f", "sweep.yaml", "--output", "json")
     assert code == 0
     assert (yaml.safe_load(output)["job"], yaml.safe_load(output)["value"]) == ("digits-0", 0.9)
-    code, output = hvj("sweep", "show", "digits", "--output", "json")
-    states = [(each["state"], each["value"]) for each in yaml.safe_load(output)]
-    assert states == [("complete", 0.9), ("pruned", 0.4)]
+    jobs = namespace.api.items(f"{JOBS}/namespaces/{namespace.name}/horovodjobs")
+    pruned = {each["metadata"]["name"]: each["metadata"]["annotations"].get(ANNOTATION_PRUNED) for each in jobs}
+    assert pruned == {"digits-0": None, "digits-1": "1"}
     assert namespace.condition("digits-1", "Failed")["reason"] == "Terminated"
