@@ -20,6 +20,7 @@ from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.hvd.model_optimizers import used_optimizers
 
 ATTRIBUTE = "horovodjob"
+ARRAYS = "callbacks"  # the group of the arrays of callbacks
 # Errors that h5py and Keras raise for truncated files, files of other programs and files of other models.
 READ_ERRORS = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, EOFError)
 
@@ -55,14 +56,18 @@ class CheckpointLayout:
 
     def write(self, path: Path, values: Sequence[Array], run: str, state: RunState) -> None:
         """Write a checkpoint with these values, in the order of `training_variables`, without another copy of them."""
-        description = {"run": run, "state": state.to_json(), "datasets": self.datasets}
-        metadata = json.dumps({"sha256": _checksum(values, description), **description})
+        names = sorted(state.arrays)
+        description = {"run": run, "state": state.to_json(), "datasets": self.datasets, "arrays": names}
+        arrays = [state.arrays[name] for name in names]
+        metadata = json.dumps({"sha256": _checksum([*values, *arrays], description), **description})
         path.write_bytes(self.base)  # HDF5 would keep an incomplete base open, and crash at the exit of Python
         with _DiskFile(path, "r+") as file:
             try:
                 with h5py.File(file, "r+" if self.base else "w") as h5:
                     for name, index in self.datasets:
                         h5[name] = values[index]
+                    for name, array in zip(names, arrays, strict=True):
+                        h5[f"{ARRAYS}/{name}"] = array
                     h5.attrs[ATTRIBUTE] = metadata
             finally:
                 if file.error is not None:  # the cause of an error of HDF5
@@ -116,17 +121,19 @@ def restore_variables(path: Path, variables: Sequence[Any]) -> RunState:
         description = _description(h5)
         metadata = json.loads(h5.attrs[ATTRIBUTE])
         values: dict[int, Array] = {index: h5[name][()] for name, index in description.datasets}
+        own = {name: h5[f"{ARRAYS}/{name}"][()] for name in metadata.get("arrays", ())}
     if sorted(values) != list(range(len(variables))):
         raise ValueError("it belongs to a different network or optimizer")
     arrays = [np.asarray(values[index]) for index in range(len(variables))]
     if [array.shape for array in arrays] != [tuple(variable.shape) for variable in variables]:
         raise ValueError("it belongs to a different network or optimizer")
     checksum = metadata.pop("sha256")
-    if _checksum(arrays, metadata) != checksum:
+    if _checksum([*arrays, *own.values()], metadata) != checksum:
         raise ValueError("its content does not match its checksum")
     check_finite(variables, arrays)
     for variable, array in zip(variables, arrays, strict=True):
         variable.assign(array)
+    description.state.arrays = own
     return description.state
 
 

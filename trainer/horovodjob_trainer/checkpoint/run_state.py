@@ -1,7 +1,12 @@
 """The state of a run that a checkpoint stores in addition to the variables of the model."""
 
-from dataclasses import asdict, dataclass, field, fields
+import copy
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
+
+# A checkpoint of an earlier release does not contain them.
+LATER_FIELDS = {"unvalidated", "streams", "selection", "ends", "order", "rates", "callbacks"}
 
 
 @dataclass(slots=True)
@@ -12,8 +17,10 @@ class RunState:
     pass over the training data. The first start of the run had `first_size` ranks. `draws` contains the counters of
     the seed generators of the model. `unvalidated` contains the training metrics of an epoch that is complete but
     for its validation. The current pass over the data began with `streams` ranks, the first pass with `first_size`.
-    `selection` is the metric by which `best_epoch` is the best, after `min` or `max`. `batches` contains a fingerprint
-    of the last batch of each rank if a start must verify the position in the data. `ends` contains the lowest and the
+    `selection` is the metric by which `best_epoch` is the best, after `min` or `max`. `order` contains what each rank
+    has read, by which a later start of a script verifies the order of its data. `rates` contains the learning rates
+    with which the script has started. `callbacks` contains the states of the callbacks of each rank, and `arrays` the
+    arrays in those of rank 0, which a checkpoint stores beside the other values. `ends` contains the lowest and the
     highest value of each metric in all epochs.
     """
 
@@ -29,8 +36,11 @@ class RunState:
     unvalidated: dict[str, float] | None = None
     streams: int = 0
     selection: str = ""
-    batches: list[int] = field(default_factory=list)
     ends: dict[str, list[float]] = field(default_factory=dict)
+    order: list[list[int]] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    callbacks: list[dict[str, Any]] = field(default_factory=list)
+    arrays: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.streams = self.streams or self.first_size
@@ -76,13 +86,20 @@ class RunState:
         self.position = epoch * examples + inside * examples // self.epoch_examples
         self.epoch_examples = examples
 
+    def snapshot(self) -> "RunState":
+        """A copy, in which the arrays are the same: nothing changes their values."""
+        return replace(copy.deepcopy(replace(self, arrays={})), arrays=self.arrays)
+
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """The state without the arrays."""
+        value = asdict(replace(self, arrays={}))
+        del value["arrays"]
+        return value
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "RunState":
         """The state in a JSON object, also of an earlier release. Raises ValueError or TypeError for other content."""
-        names = {entry.name for entry in fields(cls)}
-        if set(value) | {"unvalidated", "streams", "selection", "batches", "ends"} != names:
+        names = {entry.name for entry in fields(cls)} - {"arrays"}
+        if set(value) | LATER_FIELDS != names:
             raise ValueError("it does not contain the state of a run")
         return cls(**value)

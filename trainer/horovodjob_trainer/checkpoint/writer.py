@@ -1,6 +1,5 @@
 """Writes checkpoints in a separate thread, again after an error, and deletes old ones."""
 
-import copy
 import errno
 import math
 import threading
@@ -86,7 +85,7 @@ class CheckpointWriter:
             self._is_skipped = True
             return
         self._is_skipped, self._start, self._path = False, time.monotonic(), path
-        arguments = (path, variables, snapshot(variables), copy.deepcopy(state))  # training changes the originals
+        arguments = (path, variables, snapshot(variables), state.snapshot())  # training changes the originals
         # A daemon, because a share that does not respond would block the exit of the process.
         self._thread = threading.Thread(target=self._write, args=arguments, name="checkpoint", daemon=True)
         self._thread.start()

@@ -19,6 +19,7 @@ from horovodjob_trainer.hvd.fit_callback import FitCallback
 from horovodjob_trainer.hvd.gradient_reducer import GradientReducer, variable_key
 from horovodjob_trainer.hvd.optimizer import gradient_reduction
 from horovodjob_trainer.hvd.process_sets import is_elastic
+from horovodjob_trainer.hvd.stop_agreement import StepStopAgreement, stop_agreement
 from horovodjob_trainer.hvd.uneven_steps import REMEDY, step_difference
 from horovodjob_trainer.hvd.usage import USAGE
 
@@ -129,14 +130,12 @@ def patch_fit() -> None:
     def checked_fit(call: inspect.BoundArguments) -> Any:
         if not (exchange.is_initialized() and exchange.size() > 1):
             return original(*call.args, **call.kwargs)
-        given, callbacks = call.arguments.get("callbacks"), _callbacks(call.arguments)
+        model, callbacks = call.arguments["self"], _callbacks(call.arguments)
         checks = TrainingChecks(callbacks)
-        if isinstance(given, CallbackList):
-            checks.set_model(call.arguments["self"])
-            checks.set_params(given.params)
-            given.callbacks.insert(0, checks)
+        if (process_set := _common_ranks(model, callbacks)) is None:
+            _add_callbacks(call.arguments, first=checks)
         else:
-            call.arguments["callbacks"] = [checks, *callbacks]
+            _add_callbacks(call.arguments, first=checks, last=stop_agreement(callbacks, process_set))
         try:
             return original(*call.args, **call.kwargs)
         except Exception as error:
@@ -145,6 +144,29 @@ def patch_fit() -> None:
             raise RuntimeError(checks.failure()) from error
 
     trainer.fit = fit
+
+
+def _common_ranks(model: Any, callbacks: list[Any]) -> Any:
+    """The ranks that must train with the same steps, None if it is not known, or if their number can change."""
+    if is_elastic():
+        return None
+    reduction = gradient_reduction(getattr(model, "optimizer", None))
+    if reduction is not None and reduction.reducer.is_active():
+        return reduction.reducer.process_set
+    return exchange.global_process_set if any(isinstance(each, FitCallback) for each in callbacks) else None
+
+
+def _add_callbacks(arguments: dict[str, Any], first: Any, last: Any = None) -> None:
+    given, added = arguments.get("callbacks"), [each for each in (first, last) if each is not None]
+    if not isinstance(given, CallbackList):
+        arguments["callbacks"] = [first, *_callbacks(arguments), *added[1:]]
+        return
+    for each in added:
+        each.set_model(arguments["self"])
+        each.set_params(given.params)
+        if isinstance(each, StepStopAgreement):
+            given._async_train = False  # it acts after the other callbacks of the step
+    given.callbacks[:] = [first, *given.callbacks, *added[1:]]
 
 
 def _callbacks(arguments: Mapping[str, Any]) -> list[Any]:

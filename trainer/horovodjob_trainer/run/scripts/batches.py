@@ -1,5 +1,6 @@
 """The batches of a script, which continue at the position of a run."""
 
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -10,11 +11,19 @@ from horovodjob_trainer import hvd
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.errors import DataError
+from horovodjob_trainer.run.scripts.passes import Passes
 
 ORDER_PROBLEM = (
-    "the dataset has another batch than the run had before it was interrupted: seed each shuffle, for example with "
-    "keras.utils.set_random_seed, put cache() before shuffle(), or use hvd.Examples"
+    "the dataset has other batches than the run had before it was interrupted: seed each shuffle, for example with "
+    "keras.utils.set_random_seed, put cache() before shuffle(), sort lists of files, or use hvd.Examples; "
+    "--resume continue ignores it"
 )
+ARRAYS_PROBLEM = (
+    "the arrays of hvd.Examples are not those with which the run began, so their order is another one: pass the same "
+    "arrays, for example from sorted lists of files; --resume continue ignores it"
+)
+ARRAYS = "arrays in hvd.Examples"  # the name in messages
+COMPARED_BYTES = 64 << 20  # of an array; of a larger one, rows at equal distances are compared
 
 
 class Batches(Protocol):
@@ -39,8 +48,16 @@ class Batches(Protocol):
         """What must not change between the starts of a run."""
 
     @property
-    def last_batch(self) -> int:
-        """A fingerprint of the last batch of this rank, 0 if the position needs no check."""
+    def common(self) -> Mapping[str, Any]:
+        """What must be the same on all ranks."""
+
+    @property
+    def order(self) -> list[int]:
+        """What a later start compares: the batches of this rank up to now."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why the batches are not those of the interrupted run, after `iterator`."""
 
     def iterator(self, state: RunState) -> Any:
         """The iterator of tf.data for the next step of the run. Raises DataError."""
@@ -56,7 +73,6 @@ class Examples:
     """
 
     unit = "samples"
-    last_batch = 0  # the position is a number, and the start of a run seeks it
 
     def __init__(self, examples: Any, batch_size: int, seed: int = 1, load: Callable[..., Any] | None = None) -> None:
         self._arrays = [np.asarray(each) for each in tf.nest.flatten(examples)]
@@ -67,6 +83,8 @@ class Examples:
             raise ValueError(f"batch_size of hvd.Examples must be at least 1, not {batch_size}")
         self._structure, self._load, self.seed, self.batch_size = examples, load, seed, batch_size
         self.epoch_examples = lengths[0]
+        self.order = [_array_fingerprint(each) for each in self._arrays]
+        self.problem: str | None = None
         self._iterator: Any = None
 
     @property
@@ -82,9 +100,14 @@ class Examples:
     def settings(self) -> Mapping[str, Any]:
         return {"data": f"{self.epoch_examples} examples", "seed": self.seed}
 
+    @property
+    def common(self) -> Mapping[str, Any]:
+        return {"batch size": self.batch_size, **self.settings, ARRAYS: self.order}
+
     def iterator(self, state: RunState) -> Any:
         if self._iterator is None:
             self._iterator = iter(self._dataset(state.position))
+            self.problem = ARRAYS_PROBLEM if state.order and state.order[0] != self.order else None
         return self._iterator
 
     def _dataset(self, position: int) -> Any:
@@ -108,9 +131,9 @@ class Examples:
 class TensorFlowBatches:
     """The batches of a tf.data.Dataset of this rank.
 
-    A start of the run reads the batches of the interrupted epoch before the position again, and the first batch of each
-    earlier epoch, so that shuffle() continues with its numbers: the iterator checkpoints of TensorFlow 2.18 lose them
-    if a prefetch() has read an epoch to its end. The last batch before the position must be that of the run.
+    A start of the run reads the batches of the interrupted pass before the position again, and the first batch of each
+    earlier pass, so that shuffle() continues with its numbers: the iterator checkpoints of TensorFlow 2.18 lose them
+    if a prefetch() has read a pass to its end. All these batches must be those of the run.
     """
 
     unit, job_batch = "batches", 1
@@ -126,56 +149,70 @@ class TensorFlowBatches:
         if length == 0:
             raise ValueError("the dataset has no batches")
         self.epoch_examples = int(steps_per_epoch or length)
-        self._is_continuous = length < 0
-        self._last = tf.Variable(0, dtype=tf.int64, trainable=False)
-        options = tf.data.Options()
-        options.experimental_optimization.inject_prefetch = False  # it would read and record batches ahead
-        self._dataset = dataset.prefetch(tf.data.AUTOTUNE).map(self._record).with_options(options)
         self.element_spec = dataset.element_spec
+        self.problem: str | None = None
+        self._passes = Passes.of(dataset)
         self._iterator: Any = None
+        with tf.device("CPU:0"):
+            # The passes that have begun, the batches of the last one, the fingerprint of the first batches of all
+            # passes, and that of the batches of the last pass.
+            self._order = tf.Variable([0, 0, 0, 0], dtype=tf.int64, trainable=False)
 
     @property
     def settings(self) -> Mapping[str, Any]:
         return {"data": "tf.data", "number of ranks": hvd.size(), "number of steps per epoch": self.epoch_examples}
 
     @property
-    def last_batch(self) -> int:
-        return int(self._last)
+    def common(self) -> Mapping[str, Any]:
+        return {"data": "tf.data", "steps per epoch": self.epoch_examples}
+
+    @property
+    def order(self) -> list[int]:
+        return [int(each) for each in self._order.numpy()]
 
     def iterator(self, state: RunState) -> Any:
         if self._iterator is None:
-            self._iterator = self._continued(state)
-        elif not self._is_continuous:
-            self._iterator = iter(self._dataset)
+            steps = state.total - state.position  # without a limit, the next pass would be read ahead
+            self._iterator = self._continued(state, steps) if state.step else self._batches(0, steps)
         return self._iterator
 
-    def _continued(self, state: RunState) -> Any:
-        if not state.step:
-            return iter(self._dataset)
-        epoch, before = divmod(state.position, self.epoch_examples)
-        if self._is_continuous:
-            before = state.position
-        else:
-            for _ in range(epoch):
-                next(iter(self._dataset))
-        if not before:
-            return iter(self._dataset)
-        iterator = iter(self._dataset.skip(before - 1))
-        expected = state.batches[hvd.rank()] if len(state.batches) == hvd.size() else 0
+    def _batches(self, number: int, count: int) -> Any:
+        return iter(self._recorded(self._passes.from_pass(number).take(count)))
+
+    def _continued(self, state: RunState, steps: int) -> Any:
+        expected = state.order[hvd.rank()]
+        begun, batches = expected[:2]
+        is_complete = batches == self._passes.batches(begun - 1)
+        last = begun if is_complete else begun - 1
         try:
-            next(iterator)
+            for number in range(last):
+                next(iter(self._recorded(self._passes.first(number))))
+            if is_complete:
+                # Only the first of its batches has been read again.
+                self._order.assign([begun, batches, self.order[2], expected[3]])
+                iterator = self._batches(last, steps)
+            else:
+                iterator = self._batches(last, steps + batches)
+                for _ in range(batches):
+                    next(iterator)
         except StopIteration:
-            raise DataError(f"the dataset ends before batch {before}, after which the run was interrupted") from None
-        if self.last_batch != expected:
-            raise DataError(ORDER_PROBLEM)
+            raise DataError(f"the dataset ends before step {state.step}, after which the run was interrupted") from None
+        self.problem = None if self.order == expected else ORDER_PROBLEM
         return iterator
 
-    def _record(self, *batch: Any) -> Any:
-        """The batch. Its fingerprint is recorded when the script takes it, because nothing is read ahead after this."""
-        parts = [each for each in tf.nest.flatten(batch) if _has_fingerprint(each)]
-        prints = [tf.bitcast(tf.fingerprint(each[:1]), tf.int64) for each in parts]
-        self._last.assign(tf.reduce_sum(tf.stack([tf.reduce_sum(each) for each in prints])) if prints else 0)
-        return batch if len(batch) > 1 else batch[0]
+    def _recorded(self, numbered: Any) -> Any:
+        """The batches. Each is recorded when the script takes it, because nothing is read ahead after this."""
+        options = tf.data.Options()
+        options.experimental_optimization.inject_prefetch = False
+        fingerprints = numbered.map(lambda begins, batch: (begins, _batch_fingerprint(batch), batch))
+        return fingerprints.prefetch(tf.data.AUTOTUNE).map(self._record).with_options(options)
+
+    def _record(self, begins: Any, fingerprint: Any, batch: Any) -> Any:
+        passes, batches, firsts, all_batches = tf.unstack(self._order)
+        first = tf.stack([passes + 1, 1, _fingerprint(tf.stack([firsts, fingerprint])), fingerprint])
+        other = tf.stack([passes, batches + 1, firsts, _fingerprint(tf.stack([all_batches, fingerprint]))])
+        self._order.assign(tf.where(begins, first, other))
+        return batch
 
 
 def known_batches(data: Any, steps_per_epoch: int | None) -> Batches:
@@ -192,5 +229,22 @@ def known_batches(data: Any, steps_per_epoch: int | None) -> Batches:
     )
 
 
-def _has_fingerprint(value: Any) -> bool:
-    return isinstance(value, tf.Tensor) and value.shape.rank not in (None, 0) and value.dtype != tf.string
+def _batch_fingerprint(batch: Any) -> Any:
+    """An int64 tensor that depends on each value of a batch, its type, shape and place, also of ragged tensors."""
+    parts = [each for each in tf.nest.flatten(batch, expand_composites=True) if tf.is_tensor(each)]
+    known = [each for each in parts if each.dtype not in (tf.variant, tf.resource)]  # those have no values
+    values = [value for each in known for value in (_fingerprint(each), _fingerprint(tf.shape(each, tf.int64)))]
+    return _fingerprint(tf.stack([*values, tf.constant(len(known), tf.int64)]))
+
+
+def _fingerprint(value: Any) -> Any:
+    return tf.bitcast(tf.fingerprint(tf.reshape(value, [1, -1])), tf.int64)[0]
+
+
+def _array_fingerprint(array: Any) -> int:
+    """A number that depends on each value of an array and its place, or on those of some rows of a large array."""
+    rows = max(1, COMPARED_BYTES * len(array) // max(array.nbytes, 1))
+    part = array if rows >= len(array) else array[np.linspace(0, len(array) - 1, rows).astype(np.int64)]
+    text = f"{array.shape} {array.dtype.name}".encode()
+    content = b"\0".join(str(each).encode() for each in part.flat) if part.dtype.hasobject else part.tobytes()
+    return zlib.crc32(content, zlib.crc32(text))

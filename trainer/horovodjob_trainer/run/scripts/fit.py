@@ -9,9 +9,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from horovodjob_trainer.errors import DataError
 from horovodjob_trainer.hvd.fit_callback import FitCallback
 from horovodjob_trainer.hvd.model_optimizers import used_optimizers
 from horovodjob_trainer.run.scripts.batches import Batches, known_batches
+from horovodjob_trainer.run.scripts.callback_states import check_callbacks, continue_files
+from horovodjob_trainer.run.scripts.leaving import check_on_all_ranks, common_end
 from horovodjob_trainer.run.scripts.options import RunOptions
 from horovodjob_trainer.run.scripts.session import Session, check_ranks, open_session
 
@@ -40,11 +43,13 @@ class RunCallback(FitCallback):
     def fit(self, arguments: dict[str, Any]) -> Iterator[None]:
         """Let this call of `fit` continue at the position of the run. `arguments` are those of the call."""
         check_ranks()
-        model = arguments["self"]
-        batches = known_batches(arguments.get("x"), arguments.pop("steps_per_epoch", None))
-        _check_call(model, arguments)
+        model, given = arguments["self"], _flat(arguments.get("callbacks"), without=self)
+        batches = check_on_all_ranks(lambda: _checked_batches(model, arguments, given))
         epochs = int(arguments.get("epochs", 1))
-        with open_session(self._options, batches, model, used_optimizers(model), epochs) as session:
+        with (
+            open_session(self._options, batches, model, used_optimizers(model), epochs) as session,
+            common_end(session.place),
+        ):
             self._session, state = session, session.state
             session.callbacks = _flat(arguments.get("callbacks"), without=self)
             self._steps = -(-batches.epoch_examples // batches.job_batch)
@@ -53,9 +58,9 @@ class RunCallback(FitCallback):
             arguments["initial_epoch"], arguments["shuffle"] = first, False  # the data is shuffled
             arguments["x"] = _PositionedDataset(batches, self._steps, lambda: self._iterator)
             verbose = arguments.get("verbose", "auto")
-            arguments["callbacks"] = _FitCallbacks(
+            arguments["callbacks"] = callbacks = _FitCallbacks(
                 self,
-                [*_flat(arguments.get("callbacks"), without=self), self],
+                [*given, self],
                 add_history=True,
                 add_progbar=verbose != 0,
                 verbose=verbose,
@@ -63,9 +68,16 @@ class RunCallback(FitCallback):
                 steps=self._steps,
                 model=model,
             )
+            session.callbacks = list(callbacks.callbacks)
+            if state.step:
+                continue_files(given)
             yield
             if not is_complete:
                 session.end()
+
+    def restore_callbacks(self) -> None:
+        """Give the other callbacks the states that they had in the run."""
+        self._running.restore_callbacks()
 
     def begin_epoch(self) -> None:
         """Skip the steps of the epoch that the run has completed."""
@@ -101,6 +113,8 @@ class RunCallback(FitCallback):
         self._restore_train_function()
         state = self._running.state
         if state.unvalidated is None and not state.position % state.epoch_examples < self._running.batches.job_batch:
+            if not self.model.stop_training:
+                raise DataError(self._running.data_end())
             return  # another callback has ended the epoch
         if state.unvalidated is None:
             self._running.end_epoch(self.model.get_metrics_result())
@@ -140,6 +154,10 @@ class _FitCallbacks(keras.callbacks.CallbackList):  # type: ignore[misc]
     def __init__(self, run: RunCallback, callbacks: list[Any], **arguments: Any) -> None:
         super().__init__(callbacks, **arguments)
         self.run = run
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        super().on_train_begin(logs)
+        self.run.restore_callbacks()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.run.begin_epoch()
@@ -182,6 +200,14 @@ class _PositionedDataset(tf.data.Dataset):  # type: ignore[misc]
 
     def __iter__(self) -> Any:
         return self._iterator()
+
+
+def _checked_batches(model: Any, arguments: dict[str, Any], callbacks: list[Any]) -> Batches:
+    """The batches of a call of `fit`. Raises ValueError if it cannot be that of a run."""
+    batches = known_batches(arguments.get("x"), arguments.pop("steps_per_epoch", None))
+    _check_call(model, arguments)
+    check_callbacks(callbacks)
+    return batches
 
 
 def _check_call(model: Any, arguments: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from horovodjob_trainer.hvd.model_optimizers import used_optimizers
 from horovodjob_trainer.run.scripts.batches import known_batches
+from horovodjob_trainer.run.scripts.leaving import check_on_all_ranks, common_end
 from horovodjob_trainer.run.scripts.options import RunOptions
 from horovodjob_trainer.run.scripts.session import Session, check_ranks, open_session
 
@@ -38,15 +39,18 @@ class Run:
         `data` is a tf.data.Dataset of this rank or `Examples`. After SIGTERM, the loop exits the process with code 143
         when the checkpoint of the last step is on the disk.
         """
-        batches = known_batches(data, steps_per_epoch)
-        with open_session(self._options, batches, self._model, self._optimizers, epochs) as session:
+        batches = check_on_all_ranks(lambda: known_batches(data, steps_per_epoch))
+        with (
+            open_session(self._options, batches, self._model, self._optimizers, epochs) as session,
+            common_end(session.place),
+        ):
             self._session = session
             state = session.state
             state.unvalidated = None
             while state.epoch < epochs:
                 iterator, epoch = session.begin_epoch(), state.epoch
                 while state.epoch == epoch and state.position < state.total:
-                    yield next(iterator)
+                    yield session.next_batch(iterator)
                     session.end_step(lambda: self._metrics)
                 session.end_epoch(self._metrics)
                 session.end_validation(self._metrics)

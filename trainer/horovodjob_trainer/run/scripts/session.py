@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,9 @@ import absl.logging
 
 from horovodjob_trainer import hvd
 from horovodjob_trainer.checkpoint.heartbeat import Heartbeat
-from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
-from horovodjob_trainer.checkpoint.run_file import read_run_file
-from horovodjob_trainer.checkpoint.run_selection import RunSettings
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.checkpoint.writer import WritePolicy
-from horovodjob_trainer.errors import JobError, OutputError, Terminated
+from horovodjob_trainer.errors import DataError, JobError, Terminated
 from horovodjob_trainer.launch import Launch
 from horovodjob_trainer.reporting.best_values import BestValues, declared_modes, own_mode, record_ends
 from horovodjob_trainer.reporting.metric_values import all_values
@@ -25,12 +22,13 @@ from horovodjob_trainer.run.coordination import Coordination
 from horovodjob_trainer.run.metrics.metric_objects import metric_objects
 from horovodjob_trainer.run.ranks import call_on_all_ranks
 from horovodjob_trainer.run.scripts.batches import Batches
+from horovodjob_trainer.run.scripts.callback_states import callback_states, restore_callbacks
 from horovodjob_trainer.run.scripts.options import RunOptions
+from horovodjob_trainer.run.scripts.start import compare_ranks, log, start
 from horovodjob_trainer.run.step_checkpoints import StepCheckpoints
 from horovodjob_trainer.run.termination import Termination
 from horovodjob_trainer.run.training_position import training_position
 
-PROGRAM = "script"
 # The options of the training program in messages, and the arguments of a script in their place.
 ARGUMENTS = {
     "--resume never": 'resume="never"',
@@ -49,7 +47,7 @@ class Session:
         self, options: RunOptions, batches: Batches, model: Any, state: RunState, checkpoints: StepCheckpoints
     ) -> None:
         self.options, self.batches, self.state, self.checkpoints = options, batches, state, checkpoints
-        self.termination = checkpoints.termination
+        self.termination, self.callbacks = checkpoints.termination, list[Any]()
         self.reporter = _reporter(options, batches) if hvd.rank() == 0 else None
         self.model = model
         self.callbacks: Sequence[Any] = ()
@@ -66,9 +64,30 @@ class Session:
         """The number of completed steps of the current epoch."""
         return self.state.step_in_epoch(self.batches.job_batch)
 
+    def place(self) -> str:
+        """The current step, for messages."""
+        if self.state.position >= self.state.total:
+            return "its end"
+        return f"step {self.step_in_epoch + 1} of epoch {self.state.epoch + 1}"
+
+    def next_batch(self, iterator: Any) -> Any:
+        """The batch of the next step. Raises DataError if the data has ended."""
+        try:
+            return next(iterator)
+        except StopIteration:
+            raise DataError(self.data_end()) from None
+
+    def data_end(self) -> str:
+        """The problem of data that has ended before the run."""
+        return (
+            f"the data has ended before {self.place()}, and the run needs {self._steps_in_epoch} steps per epoch: the "
+            "dataset must have batches each time it is read, so let from_generator call a function that makes a new "
+            "generator, or pass fewer steps or epochs"
+        )
+
     def begin_epoch(self) -> Any:
         """The iterator for the next step. The steps of an epoch begin. All ranks raise JobError without the data."""
-        iterator = call_on_all_ranks(lambda: self.batches.iterator(self.state), Launch())
+        iterator = call_on_all_ranks(self._open_iterator, Launch())
         self._steps_in_epoch = self.steps_in_epoch
         self.termination.expect_pause()  # the first step traces
         self.checkpoints.coordination.restart_clock()
@@ -122,16 +141,35 @@ class Session:
             self.reporter.close(done=False)
         self.checkpoints.wait()
 
+    def restore_callbacks(self) -> None:
+        """Give the callbacks the states that they had in the run, after their training has begun."""
+        if self.state.callbacks:
+            states = self.state.callbacks
+            restore_callbacks(self.callbacks, states[hvd.rank() if hvd.rank() < len(states) else 0], self.state.arrays)
+
+    def _open_iterator(self) -> Any:
+        iterator = self.batches.iterator(self.state)
+        if (problem := self.batches.problem) is not None:
+            if self.options.resume != "continue":
+                raise DataError(problem)
+            print(f"Continuing on rank {hvd.rank()} although {problem.partition(':')[0]}", flush=True)
+        return iterator
+
     def _write(self) -> None:
-        self._record_batches()
+        self._record_ranks()
         self.checkpoints.write()
 
     def _terminate(self) -> None:
-        self._record_batches()
+        self._record_ranks()
         self.checkpoints.terminate()
 
-    def _record_batches(self) -> None:
-        self.state.batches = [int(each) for each in hvd.allgather_object(self.batches.last_batch)]
+    def _record_ranks(self) -> None:
+        """Record in the state what differs between the ranks."""
+        own, self.state.arrays = callback_states(self.callbacks)
+        gathered = hvd.allgather_object((self.batches.order, own))
+        self.state.order = [order for order, _ in gathered]
+        states = [each for _, each in gathered]
+        self.state.callbacks = states if any(each != states[0] for each in states) else states[:1]
 
     def _report(self, epoch: int, step: int, metrics: Mapping[str, Any]) -> None:
         assert self.reporter is not None
@@ -164,7 +202,8 @@ def open_session(
             optimizer.build(model.trainable_variables)
     variables = [*model.weights, *(each for optimizer in optimizers for each in optimizer.variables)]
     with script_errors():
-        output, state = _start(options, batches, variables, epochs)
+        compare_ranks(options, batches, epochs)
+        output, state = start(options, batches, optimizers, variables, epochs)
     termination = Termination()
     termination.grace_seconds = options.grace_seconds
     heartbeat = nullcontext() if output is None else Heartbeat(output.directory, output.token).start()
@@ -216,48 +255,6 @@ def check_ranks() -> None:
         raise RuntimeError("call hvd.init() before the run begins")
     if Launch.from_environment(os.environ).elastic:
         raise RuntimeError("a run in a directory needs a fixed number of ranks: with elastic Horovod, use hvd.elastic")
-
-
-def log(text: str) -> None:
-    """Print the line on rank 0."""
-    if hvd.rank() == 0:
-        print(text, flush=True)
-
-
-def _start(
-    options: RunOptions, batches: Batches, variables: Sequence[Any], epochs: int
-) -> tuple[OutputDirectory | None, RunState]:
-    launch = Launch.from_environment(os.environ)
-    values = {**options.settings, **batches.settings, "program": PROGRAM}
-    settings = RunSettings(values, frozenset(options.settings))
-
-    def opened() -> tuple[OutputDirectory | None, RunState | None]:
-        if hvd.rank() != 0:
-            return None, None
-        if options.resume != "never":
-            _check_program(options.directory)
-        output = open_output_directory(
-            options.directory, "", settings, launch=launch, resume=options.resume, log=log, keeps_run=True
-        )
-        return output, output.restore(variables, log)
-
-    output, state = call_on_all_ranks(opened, launch)
-    state = hvd.broadcast_object(state, root_rank=0)
-    if state is None:
-        return output, RunState(epochs=epochs, epoch_examples=batches.epoch_examples, first_size=hvd.size())
-    state.epochs = epochs
-    step = state.step_in_epoch(batches.job_batch)
-    steps = f" and {step} step{'' if step == 1 else 's'}" if step else ""
-    log(f"Resuming the run in {options.directory} after epoch {state.epoch}{steps}")
-    return output, state
-
-
-def _check_program(directory: Path) -> None:
-    with suppress(ValueError, OSError):  # a damaged file is reported when the directory is opened
-        stored = read_run_file(directory)
-        if stored is not None and stored.settings.get("program") != PROGRAM:
-            raise OutputError(f"{directory} contains the unfinished run of another program: use another directory, or "
-                              "--resume never for a new run, which keeps its checkpoints")  # fmt: skip
 
 
 @contextmanager

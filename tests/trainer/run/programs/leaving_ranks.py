@@ -1,0 +1,120 @@
+"""Each rank leaves the common steps of a run in another way: `leaving_ranks.py DIRECTORY CASE`."""
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import horovodjob_trainer.hvd as hvd
+
+directory, case = Path(sys.argv[1]), sys.argv[2]
+hvd.init()
+rank = hvd.rank()
+is_last = rank == hvd.size() - 1
+keras.utils.set_random_seed(3)
+inputs, outputs = np.ones((40, 3), np.float32), np.ones((40, 1), np.float32)
+if case.startswith("nan") and is_last:
+    outputs[12:16] = np.nan
+dataset = tf.data.Dataset.from_tensor_slices((inputs, outputs)).batch(4)
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+optimizer = keras.optimizers.SGD(0.01)
+model.compile(hvd.DistributedOptimizer(optimizer), "mse")
+
+
+class Acting(keras.callbacks.Callback):  # type: ignore[misc]
+    """Raises an exception or stops, on the last rank."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if case == "callback" and is_last and batch == 3:
+            raise KeyError("own mistake")
+
+    def on_train_end(self, logs: Any = None) -> None:
+        if case == "end" and is_last:
+            raise KeyError("own mistake at the end")
+
+
+class Limit(keras.callbacks.Callback):  # type: ignore[misc]
+    """Ends the training, on the last rank."""
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.model.stop_training = is_last
+
+
+class Different(keras.callbacks.Callback):  # type: ignore[misc]
+    """Lets the ranks have other losses."""
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        logs["loss"] = float(epoch * (1 if is_last else -1))
+
+
+def failing(value: Any, target: Any) -> Any:
+    def fail(number: Any) -> Any:
+        if is_last and number == 5:
+            raise ValueError("a damaged file")
+        return number
+
+    tf.numpy_function(fail, [counter.assign_add(1)], tf.int64)
+    return value, target
+
+
+counter = tf.Variable(-1, dtype=tf.int64)
+kinds: dict[str, list[Any]] = {
+    "nan": [keras.callbacks.TerminateOnNaN()],
+    "limit": [Limit()],
+    "early": [Different(), keras.callbacks.EarlyStopping("loss", patience=2)],
+}
+extra = kinds.get(case.partition(" ")[0], [Acting()])
+arguments: dict[str, Any] = {"epochs": 6, "verbose": 0}
+data = dataset
+match case:
+    case "epochs" if is_last:
+        arguments["epochs"] = 7
+    case "data":
+        data = dataset.map(failing)
+    case "wrong call" if is_last:
+        data = (inputs, outputs)
+    case "steps" | "loop steps" if is_last:
+        data = dataset.take(8)
+    case "arrays":
+        order = np.random.default_rng(rank).permutation(40)
+        data = hvd.Examples((inputs, np.arange(40)[order, None].astype(np.float32)), 4)
+
+
+def loop() -> Iterator[int]:
+    run = hvd.Run(directory, model, optimizer)
+    for number, (features, targets) in enumerate(run.steps(data, epochs=6)):
+        with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+            loss = tf.reduce_mean((model(features, training=True) - targets) ** 2)
+        optimizer.apply_gradients(
+            zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True)
+        )
+        if case == "loop break" and is_last and number == 5:
+            break
+        if case == "loop break all" and number == 5:
+            break
+        if case == "loop error" and is_last and number == 5:
+            raise KeyError("own mistake")
+        yield number
+
+
+steps = -1
+try:
+    if case.startswith("loop"):
+        optimizer = keras.optimizers.SGD(0.01)
+        for number in loop():
+            steps = number
+    else:
+        callbacks = extra if case.endswith("plain") else [hvd.RunCallback(directory), *extra]
+        history = model.fit(data, callbacks=callbacks, **arguments)
+        steps = int(model.optimizer.iterations)
+except Exception as error:
+    # Without the end of the process, the other ranks learn from nobody that this one has left.
+    print(f"RANK {rank} ENDED {type(error).__name__}: {' '.join(str(error).split())}", flush=True)
+    time.sleep(2)
+    raise SystemExit(1) from error
+print(f"RANK {rank} STEPS {steps}", flush=True)

@@ -1,0 +1,55 @@
+"""What a later start of a script's run finds again: its settings, its data, and the states of its callbacks."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).parent / "programs" / "restarts.py"
+
+
+@pytest.fixture(scope="module")
+def found(run: Any, preloaded_python: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    directory = tmp_path_factory.mktemp("restarts")
+    ended = run(1, [*preloaded_python, str(PROGRAM), str(directory)])
+    assert ended.code == 0, ended.stderr
+    read: dict[str, Any] = json.loads((directory / "found.json").read_text())
+    return read | {"output": ended.stdout}
+
+
+def test_a_setting_that_the_script_changes_has_its_new_value(found: dict[str, Any]) -> None:
+    assert found["rate"] == pytest.approx([0.02, 0.1, 16])
+    assert found["rate again"] == pytest.approx(0.02)
+    assert found["scale"] == pytest.approx([32, 0.05])
+    assert "learning rate of the script is now 0.02, before it was 0.1: the run continues with 0.02" in found["output"]
+    assert "belongs to a different network or optimizer" in found["other variables"]
+
+
+def test_a_rate_that_a_callback_has_changed_is_that_of_the_run(found: dict[str, Any]) -> None:
+    assert found["reduced"] == pytest.approx(0.05)
+
+
+def test_a_generator_is_made_again_or_the_run_ends_with_a_sentence(found: dict[str, Any]) -> None:
+    assert (found["generator"], found["loop"]) == (21, 21)
+    assert found["exhausted error"].startswith("DataError: the data has ended before step 5 of epoch 2, and the run")
+
+
+def test_another_order_at_the_end_of_an_epoch_is_an_error_that_can_be_ignored(found: dict[str, Any]) -> None:
+    assert found["order error"].startswith("JobError the dataset has other batches than the run had before it was")
+    assert found["order ignored"] == 20
+
+
+def test_callbacks_continue_with_their_states(found: dict[str, Any]) -> None:
+    states = found["callbacks"]
+    assert states["best"] == [1, 1, 1]
+    assert states["best file kept"]
+    assert (states["seen"], states["marks"], states["rows"]) == ([0, 1, 2, 3, 4], [5, 5], 6)
+    assert [states["seen"], states["stopped"], states["rate"]] == states["whole"]
+    assert states["as whole"] == [True, True]
+    assert found["complete"] == 1
+
+
+def test_callbacks_that_a_run_cannot_keep_are_refused(found: dict[str, Any]) -> None:
+    assert found["backup error"].endswith("the run itself continues; remove BackupAndRestore")
+    assert found["half error"] == "ValueError: the callback Half needs both get_run_state and set_run_state"

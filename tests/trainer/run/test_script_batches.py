@@ -1,0 +1,169 @@
+"""The batches of a script continue in the order of the run, or the start finds that they do not."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from horovodjob_trainer import hvd
+from horovodjob_trainer.checkpoint.run_state import RunState
+from horovodjob_trainer.errors import DataError
+from horovodjob_trainer.run.scripts.batches import Examples, TensorFlowBatches
+
+EXAMPLES, EPOCHS = 23, 4
+Build = Callable[[Callable[[Any], Any]], Any]
+
+
+@pytest.fixture(autouse=True)
+def one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hvd, "rank", lambda: 0)
+    monkeypatch.setattr(hvd, "size", lambda: 1)
+
+
+def numbers(examples: int = EXAMPLES) -> Any:
+    return tf.data.Dataset.range(examples)
+
+
+def generated(read: Callable[[Any], Any]) -> Any:
+    def generate() -> Iterator[int]:
+        yield from range(EXAMPLES)
+
+    return tf.data.Dataset.from_generator(generate, output_signature=tf.TensorSpec((), tf.int64)).map(read)
+
+
+# Each with the number of steps of an epoch, and the most examples that a start in the last of four epochs reads.
+# Without a limit, it reads all epochs: nobody knows where a pass begins.
+PIPELINES: dict[str, tuple[Build, int | None, int | None]] = {
+    "finite": (lambda read: numbers().map(read).shuffle(7).batch(5).prefetch(2), None, 80),
+    "repeat last": (lambda read: numbers().map(read).shuffle(7).batch(5).repeat(), 5, 80),
+    "repeat, prefetch": (lambda read: numbers().map(read).shuffle(7).batch(5).repeat().prefetch(3), 4, 80),
+    "repeat, batch": (lambda read: numbers().map(read).shuffle(7).repeat().batch(5).prefetch(3), 4, 80),
+    "repeat, map, batch": (
+        lambda read: numbers().shuffle(23).map(read).repeat().map(lambda x: x, 2).batch(5, True).prefetch(-1), 5, 100,
+    ),
+    "repeat, padded": (lambda read: numbers().map(read).repeat().padded_batch(5, []), 4, 80),
+    "generator": (lambda read: generated(read).shuffle(7).batch(5), 4, 80),
+    "generator, repeat": (lambda read: generated(read).shuffle(7).batch(5).repeat(), 7, 80),
+    "repeat, shuffle": (lambda read: numbers().map(read).repeat().shuffle(40).batch(5), 5, None),
+    "generator, repeat, batch": (lambda read: generated(read).repeat().batch(5), 5, None),
+}  # fmt: skip
+
+
+def started(name: str, state: RunState | None = None, epochs: int = EPOCHS) -> tuple[Any, Any, list[int], RunState]:
+    """A start with these batches: the batches, their iterator, the examples that it has read, and its state."""
+    build, steps, _ = PIPELINES[name]
+    seen: list[int] = []
+
+    def record(number: Any) -> Any:
+        seen.append(int(number))
+        return number
+
+    def read(value: Any) -> Any:
+        value = tf.numpy_function(record, [value], tf.int64)
+        value.set_shape(())
+        return value
+
+    tf.random.set_seed(3)
+    batches = TensorFlowBatches(build(read), steps)
+    state = state or RunState(epochs, batches.epoch_examples, 1)
+    return batches, batches.iterator(state), seen, state
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_start_continues_with_the_batches_of_the_run_and_reads_few_again(name: str) -> None:
+    batches, iterator, _, state = started(name)
+    whole, orders = [], []
+    for _ in range(state.total):
+        whole.append(next(iterator).numpy().tolist())
+        orders.append(batches.order)
+    with pytest.raises(StopIteration):
+        next(iterator)
+    steps = batches.epoch_examples
+    for position in (1, steps - 1, steps, steps + 1, 2 * steps, 3 * steps + 2):
+        stopped = RunState(EPOCHS, steps, 1, position=position, step=position, order=[orders[position - 1]])
+        again, iterator, seen, _ = started(name, stopped)
+        assert [each.numpy().tolist() for each in iterator] == whole[position:], position
+        assert again.problem is None
+        assert again.order == orders[-1]
+    most = PIPELINES[name][2]
+    assert most is None or len(seen) <= most + (state.total - position) * 5
+
+
+def test_each_example_is_in_each_pass_of_a_generator_or_a_repeated_dataset() -> None:
+    for name in ("generator", "repeat, batch", "repeat, prefetch"):
+        values = np.concatenate([each.numpy() for each in started(name)[1]])[: 3 * EXAMPLES]
+        assert [sorted(part) for part in values.reshape(3, EXAMPLES).tolist()] == [[*range(EXAMPLES)]] * 3
+
+
+def test_a_generator_that_is_exhausted_ends_the_batches() -> None:
+    exhausted = iter(range(EXAMPLES))
+    data = tf.data.Dataset.from_generator(lambda: exhausted, output_signature=tf.TensorSpec((), tf.int64)).batch(5)
+    batches = TensorFlowBatches(data, 5)
+    assert len([*batches.iterator(RunState(2, 5, 1))]) == 5
+
+
+def test_a_dataset_that_has_become_shorter_ends_with_a_sentence() -> None:
+    batches, iterator, _, _ = started("generator")
+    [next(iterator) for _ in range(4)]
+    shorter = TensorFlowBatches(tf.data.Dataset.range(0).filter(lambda _: True).batch(5), 4)
+    with pytest.raises(DataError, match="the dataset ends before step 4, after which the run was interrupted"):
+        shorter.iterator(RunState(EPOCHS, 4, 1, position=4, step=4, order=[batches.order]))
+
+
+VALUES: dict[str, Any] = {
+    "numbers": np.arange(64),
+    "strings": np.array([f"file-{number}" for number in range(64)]),
+    "truth": np.arange(64) % 3 == 0,
+    "halves": tf.cast(np.arange(64), tf.bfloat16),
+    "ragged": tf.ragged.range(np.arange(64)),
+    "sparse": tf.sparse.from_dense(np.diag(np.arange(64))),
+    "structure": {"first": (np.arange(64), np.zeros(64)), "second": np.arange(64, 128)},
+    "images": np.zeros((64, 2, 3, 1), np.uint8) + np.arange(64, dtype=np.uint8).reshape(64, 1, 1, 1),
+}
+
+
+def order_of(dataset: Any, steps: int) -> list[int]:
+    batches = TensorFlowBatches(dataset, None)
+    iterator = batches.iterator(RunState(2, batches.epoch_examples, 1))
+    for _ in range(steps):
+        next(iterator)
+    return batches.order
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("position", [3, 4])
+def test_another_order_of_any_type_is_found_within_and_after_an_epoch(name: str, position: int) -> None:
+    rows = tf.data.Dataset.from_tensor_slices((np.zeros(64), VALUES[name]))
+
+    def shuffled(seed: int) -> Any:
+        return rows.shuffle(64, seed).batch(16)
+
+    orders = [order_of(shuffled(seed), position) for seed in (1, 1, 2)]
+    assert orders[0] == orders[1]
+    assert orders[0] != orders[2]
+    state = RunState(2, 4, 1, position=position, step=position, order=[orders[0]])
+    for seed, is_problem in ((1, False), (2, True)):
+        batches = TensorFlowBatches(shuffled(seed), None)
+        batches.iterator(state)
+        assert (batches.problem is not None) == is_problem
+
+
+def test_two_rows_that_change_their_places_in_an_earlier_batch_are_found() -> None:
+    values = np.arange(64)
+    exchanged = values.copy()
+    exchanged[[5, 20]] = exchanged[[20, 5]]
+    orders = [order_of(tf.data.Dataset.from_tensor_slices(each).batch(16), 3) for each in (values, exchanged)]
+    assert orders[0] != orders[1]
+
+
+def test_the_arrays_of_examples_are_compared_with_those_of_the_run() -> None:
+    files = np.array([f"file-{number}" for number in range(64)])
+    labels = np.arange(64)
+    order = Examples((files, labels), 5).order
+    state = RunState(2, 64, 1, position=10, step=2, order=[order])
+    for given, is_problem in (((files, labels), False), ((files[::-1], labels), True), ((files, labels + 0.5), True)):
+        examples = Examples(given, 5)
+        examples.iterator(state)
+        assert (examples.problem is not None) == is_problem
