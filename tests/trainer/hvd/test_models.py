@@ -105,9 +105,13 @@ def test_moving_statistics_of_several_types_are_averaged_only_when_they_are_read
 
 
 @pytest.mark.parametrize("metric", ["loss", "accuracy", "f1"])
-def test_metrics_are_averaged_element_by_element(found: Found, metric: str) -> None:
+def test_metrics_of_the_ranks_become_those_of_all_examples(found: Found, metric: str) -> None:
     first, second = (each["vector_metrics"][metric] for each in found)
     assert first["average"] == second["average"]
+    assert np.shape(first["average"]) == np.shape(first["own"])
+    if metric == "f1":  # of the sums of the counts, which is not the average
+        assert (np.array(first["average"]) <= np.maximum(first["own"], second["own"]) + 1e-6).all()
+        return
     np.testing.assert_allclose(first["average"], np.mean([first["own"], second["own"]], axis=0), rtol=1e-6)
     assert first["own"] != second["own"]
 

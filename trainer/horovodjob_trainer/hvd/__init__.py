@@ -23,6 +23,7 @@ from horovodjob_trainer.hvd.compression import Compression
 from horovodjob_trainer.hvd.elastic import run as elastic_run
 from horovodjob_trainer.hvd.exchange import exchange
 from horovodjob_trainer.hvd.keras_patches import patch_keras
+from horovodjob_trainer.hvd.loss import DistributedLoss
 from horovodjob_trainer.hvd.optimizer import DistributedOptimizer, PartialDistributedOptimizer, is_distributed
 from horovodjob_trainer.hvd.saving import load_model
 from horovodjob_trainer.hvd.tape import DistributedGradientTape, PartialDistributedGradientTape
@@ -108,6 +109,7 @@ __all__ = [
     "Average",
     "Compression",
     "DistributedGradientTape",
+    "DistributedLoss",
     "DistributedOptimizer",
     "Max",
     "Min",

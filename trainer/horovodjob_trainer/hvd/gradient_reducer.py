@@ -78,7 +78,7 @@ class GradientReducer:
                 result[index] = self._scale_local_gradient(gradient)
             elif gradient is not None:
                 shared_indices.append(index)
-        name = _unique_name(f"{self.name}_{_digest([result[index] for index in shared_indices])}")
+        name = unique_name(f"{self.name}_{_digest([result[index] for index in shared_indices])}")
         for number, group in enumerate(self._groups(shared_indices, result, variables)):
             for index, gradient in self._reduce_group(group, result, f"{name}_{number}"):
                 result[index] = gradient
@@ -178,7 +178,8 @@ def _digest(gradients: Gradients) -> str:
     return f"{zlib.crc32(repr(shapes).encode()):08x}"
 
 
-def _unique_name(name: str) -> str:
+def unique_name(name: str) -> str:
+    """A name for one more operation in the current graph."""
     # Two operations of one name must not run at the same time. Those in different branches of a function can, and
     # TensorFlow makes only the names in each branch unique.
     if tf.executing_eagerly():

@@ -33,7 +33,11 @@ def synchronized_moments(inputs: Any, mask: Any, axes: list[int]) -> tuple[Any, 
     if mask is not None:
         weights = tf.cast(tf.broadcast_to(tf.expand_dims(mask, -1), tf.shape(inputs)), inputs.dtype)
         inputs = tf.where(weights > 0, inputs, 0)
-    own = [tf.reduce_sum(part, axis=axes) for part in (inputs, tf.square(inputs), weights)]
-    total, squares, count = tf.unstack(exchange.allreduce(tf.stack(own), op=exchange.Sum))
+    own = [tf.reduce_sum(part, axis=axes) for part in (inputs, weights)]
+    total, count = tf.unstack(exchange.allreduce(tf.stack(own), op=exchange.Sum))
     mean = tf.math.divide_no_nan(total, count)
-    return mean, tf.maximum(tf.math.divide_no_nan(squares, count) - tf.square(mean), 0.0)
+    # The difference of the mean of the squares and the square of the mean would lose the variance of data whose mean is
+    # much larger (Chan, Golub and LeVeque 1983). So each rank sums its deviations from the mean of all ranks.
+    around = tf.reshape(mean, [1 if axis in axes else -1 for axis in range(inputs.shape.rank)])
+    deviations = tf.reduce_sum(weights * tf.square(inputs - around), axis=axes)
+    return mean, tf.math.divide_no_nan(exchange.allreduce(deviations, op=exchange.Sum), count)

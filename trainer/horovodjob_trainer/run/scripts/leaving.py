@@ -55,7 +55,7 @@ def common_end(place: Callable[[], str]) -> Iterator[None]:
 
 
 def _leave(reason: str, seconds: float) -> None:
-    """Wait for the other ranks to leave, too. Otherwise they would wait for this rank in their next step for ever."""
+    """Wait for the other ranks to leave, too. Otherwise they would wait for this rank without end."""
     if not hvd.is_initialized() or hvd.size() == 1:
         return
     rank = hvd.rank()

@@ -1,0 +1,150 @@
+"""Losses and metrics over ranks with different numbers of examples that count: `counted_steps.py DIRECTORY`.
+
+One process has all examples, each of several ranks every so many of them. The results are in `counted-RANKS.json`.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from horovodjob_trainer import hvd
+
+layers, losses = keras.layers, keras.losses
+hvd.init()
+SIZE, RANK, EXAMPLES, LENGTH, CLASSES, BATCH = hvd.size(), hvd.rank(), 24, 5, 4, 12
+random = np.random.default_rng(7)
+# The examples of a rank have other lengths than those of the others, with two ranks and with three.
+words = random.integers(1, 9, (EXAMPLES, LENGTH))
+lengths = 1 + np.arange(EXAMPLES) % 6 % LENGTH
+words[np.arange(LENGTH) >= lengths[:, None]] = 0
+targets = random.integers(0, CLASSES, (EXAMPLES, LENGTH))
+ignored = np.where(words == 0, -1, targets)
+weights = np.where(np.arange(EXAMPLES) % 6 < 2, 5.0, 0.5).astype(np.float32)[:, None]
+sparse = losses.SparseCategoricalCrossentropy
+
+
+class Own(keras.metrics.Metric):  # type: ignore[misc]
+    """A sum of a user."""
+
+    state_is_sum = True
+
+    def __init__(self, name: str = "own", **others: Any) -> None:
+        super().__init__(name=name, **others)
+        self.value = self.add_variable((), "zeros")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.value.assign_add(keras.ops.sum(keras.ops.max(y_pred, axis=-1)))
+
+    def result(self) -> Any:
+        return self.value * 1.0  # Keras would read a variable only after the validation has reset it
+
+
+class Squared(keras.metrics.Mean):  # type: ignore[misc]
+    """A mean of a user."""
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        return super().update_state(keras.ops.square(keras.ops.max(y_pred, axis=-1)), sample_weight)
+
+
+class Largest(Squared):
+    """A state that is not a sum, with a name that ends as that of another metric."""
+
+    def result(self) -> Any:
+        return self.total * 1.0
+
+
+def model(mask_zero: bool) -> Any:
+    keras.utils.set_random_seed(1)
+    return keras.Sequential(
+        [keras.Input((LENGTH,)), layers.Embedding(9, 8, mask_zero=mask_zero), layers.Dense(CLASSES, "softmax")]
+    )
+
+
+def trained(loss: Any, labels: Any, *, mask_zero: bool = False, weight: Any = None, **arguments: Any) -> list[float]:
+    """The weights after two steps."""
+    network = model(mask_zero)
+    network.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.5, **arguments)), loss)
+    for step in range(2):
+        rows = slice(step * BATCH + RANK, (step + 1) * BATCH, SIZE)
+        network.train_on_batch(words[rows], labels[rows], None if weight is None else weight[rows])
+    return [float(value) for each in network.get_weights() for value in each.ravel()]
+
+
+def measured(mask_zero: bool) -> dict[str, Any]:
+    """The metrics of a fit with validation, and of an evaluation."""
+    network = model(mask_zero)
+    network.compile(
+        hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)),
+        sparse(),
+        metrics=["accuracy", Own(), Squared(name="squared"), Largest(name="my_accuracy")],
+        weighted_metrics=[keras.metrics.SparseCategoricalCrossentropy(name="entropy")],
+    )
+    rows = slice(RANK, EXAMPLES, SIZE)
+    part = words[rows], targets[rows], weights[rows]
+    average = hvd.callbacks.MetricAverageCallback()
+    validation = tuple(each[: len(each) - RANK * 2] for each in part) if SIZE > 1 else known_validation()
+    arguments = {"sample_weight": part[2], "verbose": 0, "callbacks": [average]}
+    history = network.fit(*part[:2], batch_size=len(part[0]), validation_data=validation, **arguments)
+    evaluated = network.evaluate(*part[:2], batch_size=3, return_dict=True, **arguments)
+    return {name: float(value[0]) for name, value in history.history.items()} | {
+        f"evaluate_{name}": float(value) for name, value in evaluated.items()
+    }
+
+
+def known_validation() -> Any:
+    """The examples that several ranks validate, for one process."""
+    ranks = int(os.environ["RANKS"])
+    rows = [row for rank in range(ranks) for row in range(rank, EXAMPLES, ranks)[: EXAMPLES // ranks - rank * 2]]
+    return words[rows], targets[rows], weights[rows]
+
+
+exact: dict[str, Callable[[], list[float]]] = {
+    "masked": lambda: trained(hvd.DistributedLoss(sparse()), targets, mask_zero=True),
+    "ignored class": lambda: trained(hvd.DistributedLoss(sparse(ignore_class=-1)), ignored),
+    "both": lambda: trained(hvd.DistributedLoss(sparse(ignore_class=2)), targets, mask_zero=True),
+    "weights": lambda: trained(
+        hvd.DistributedLoss(sparse(reduction="mean_with_sample_weight")), targets, weight=weights
+    ),
+    "weights and mask": lambda: trained(
+        hvd.DistributedLoss(sparse(reduction="mean_with_sample_weight")),
+        targets,
+        mask_zero=True,
+        weight=np.repeat(weights, LENGTH, 1),
+    ),
+    "accumulated": lambda: trained(
+        hvd.DistributedLoss(sparse()), targets, mask_zero=True, gradient_accumulation_steps=2
+    ),
+}  # fmt: skip
+found: dict[str, Any] = {name: run() for name, run in exact.items()}
+found["not exact"] = trained(sparse(), targets, mask_zero=True)
+found["metrics"], found["masked metrics"] = measured(False), measured(True)
+if SIZE == 1:
+    network = model(True)
+    network.compile("sgd", hvd.DistributedLoss(sparse()))
+    network.save(Path(sys.argv[1]) / "loss.keras")
+    for given in ("mse", sparse(reduction="sum")):
+        try:
+            hvd.DistributedLoss(given)
+        except (TypeError, ValueError) as error:
+            found.setdefault("errors", []).append(str(error))
+# Statistics of data whose mean is much larger than its deviation.
+inputs = random.normal(1000, 1, (EXAMPLES * 4, 6)).astype(np.float32)
+normalization = layers.BatchNormalization(synchronized=True, momentum=0.0)
+normalization.build((None, 1, 6))
+mask = tf.ones((EXAMPLES * 4 // SIZE, 1), tf.bool)
+outputs = normalization(inputs[RANK::SIZE][:, None], training=True, mask=mask)
+found["variance"] = [float(value) for value in np.array(normalization.moving_variance)]
+found["expected variance"] = [float(value) for value in inputs.astype(np.float64).var(axis=0)]
+if RANK == 0:
+    name = f"counted-{SIZE if SIZE > 1 else 'one-' + os.environ['RANKS']}.json"
+    (Path(sys.argv[1]) / name).write_text(json.dumps(found))
+hvd.allgather_object(None)
