@@ -34,6 +34,8 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self.device = device
         self.first_step = 0
+        self.evaluation: dict[str, Any] = {}
+        """The metrics of an evaluation outside of `fit`, which `evaluate` returns."""
         self._is_in_fit = False
         self._training: tuple[MetricStates, float] | None = None
 
@@ -51,8 +53,10 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
             self._training = MetricStates.of(self.model), examples_of(self.model)
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
+        self.evaluation = {}
         if not self._is_in_fit and logs:
             self._reduce(logs, "", "the evaluation", "has ended the evaluation")
+            self.evaluation = dict(logs)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         steps = self._completed_steps() - self.first_step

@@ -1,9 +1,11 @@
 """Patches of Keras for distributed optimizers. The behavior of other optimizers does not change."""
 
+import functools
 from typing import Any
 
 import keras
 
+from horovodjob_trainer.hvd.callbacks import MetricAverageCallback
 from horovodjob_trainer.hvd.optimizer import gradient_reduction, gradient_variables, is_distributed
 from horovodjob_trainer.hvd.optimizer_copies import patch_copies
 from horovodjob_trainer.hvd.synchronized_statistics import patch_batch_normalization
@@ -13,7 +15,7 @@ LossScaleOptimizer = keras.optimizers.LossScaleOptimizer
 
 
 def patch_keras() -> None:
-    """Patch loss scaling, jit_compile="auto", the creation of copies, `fit` and synchronized batch normalization."""
+    """Patch loss scaling, jit_compile="auto", the creation of copies, `fit`, `evaluate` and batch normalization."""
     if getattr(LossScaleOptimizer, "_is_patched_for_horovod", False):
         return
     LossScaleOptimizer._is_patched_for_horovod = True
@@ -21,6 +23,7 @@ def patch_keras() -> None:
     _patch_automatic_xla()
     patch_copies()
     patch_fit()
+    _patch_evaluate()
     patch_batch_normalization()
 
 
@@ -47,6 +50,24 @@ def _patch_loss_scaling() -> None:
 
     LossScaleOptimizer.apply = apply
     LossScaleOptimizer.check_finite = check_finite
+
+
+def _patch_evaluate() -> None:
+    # Keras gives callbacks a copy of the metrics that it returns.
+    trainer = next(kind for kind in keras.Model.__mro__ if "evaluate" in vars(kind))
+    original_evaluate = trainer.evaluate
+
+    @functools.wraps(original_evaluate)
+    def evaluate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original_evaluate(self, *args, **kwargs)
+        callbacks = kwargs.get("callbacks")
+        for callback in callbacks if isinstance(callbacks, list | tuple) else (callbacks,):
+            if isinstance(callback, MetricAverageCallback) and callback.evaluation:
+                is_dict = isinstance(result, dict)
+                return callback.evaluation if is_dict else self._flatten_metrics_in_order(callback.evaluation)
+        return result
+
+    trainer.evaluate = evaluate
 
 
 def _patch_automatic_xla() -> None:

@@ -51,14 +51,14 @@ class RunCallback(FitCallback):
             common_end(session.place),
         ):
             self._session, state = session, session.state
-            session.callbacks = _flat(arguments.get("callbacks"), without=self)
+            session.callbacks = given
             self._steps = -(-batches.epoch_examples // batches.job_batch)
             is_complete = state.stopped or (state.epoch >= epochs and state.unvalidated is None)
             first = epochs if is_complete else state.epoch - (state.unvalidated is not None)
             arguments["initial_epoch"], arguments["shuffle"] = first, False  # the data is shuffled
             arguments["x"] = _PositionedDataset(batches, self._steps, lambda: self._iterator)
             verbose = arguments.get("verbose", "auto")
-            arguments["callbacks"] = callbacks = _FitCallbacks(
+            arguments["callbacks"] = _FitCallbacks(
                 self,
                 [*given, self],
                 add_history=True,
@@ -68,7 +68,6 @@ class RunCallback(FitCallback):
                 steps=self._steps,
                 model=model,
             )
-            session.callbacks = list(callbacks.callbacks)
             if state.step:
                 continue_files(given)
             yield

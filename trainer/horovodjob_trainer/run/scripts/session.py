@@ -47,11 +47,11 @@ class Session:
         self, options: RunOptions, batches: Batches, model: Any, state: RunState, checkpoints: StepCheckpoints
     ) -> None:
         self.options, self.batches, self.state, self.checkpoints = options, batches, state, checkpoints
-        self.termination, self.callbacks = checkpoints.termination, list[Any]()
+        self.termination = checkpoints.termination
         self.reporter = _reporter(options, batches) if hvd.rank() == 0 else None
         self.model = model
         self.callbacks: Sequence[Any] = ()
-        """The callbacks of `fit`, which can declare the best value of a metric."""
+        """The callbacks of `fit`, which have states and can declare the best value of a metric."""
         self._steps_in_epoch = self.steps_in_epoch
 
     @property
