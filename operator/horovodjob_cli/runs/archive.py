@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from horovodjob.command_line import shell_text
 from horovodjob_cli.errors import UsageError
 from horovodjob_cli.runs.directory import CodeFile, size_text, too_large
 
@@ -58,6 +59,15 @@ def config_map(job_name: str, namespace: str, packed: bytes) -> Object:
         "binaryData": {KEY: base64.b64encode(packed).decode()},
         "immutable": True,
     }
+
+
+def unpack_command(packed: bytes, mounted: str, directory: str) -> str:
+    """A shell command that unpacks the archive if it is this one: who may write ConfigMaps can replace it."""
+    return shell_text(
+        f'{{ [ "$(sha256sum <{mounted}/{KEY})" = "{hashlib.sha256(packed).hexdigest()}  -" ] ||\n'
+        "    { echo 'the ConfigMap with the code has other contents than this run sent: run again' >&2 && exit 1; }; } &&\n"
+        f"tar -xzf {mounted}/{KEY} -C {directory}"
+    )
 
 
 def code_prefix(job_name: str) -> str:

@@ -49,13 +49,23 @@ def _escaped(path: str) -> str:
 
 
 def unpack_command(tree: FileTree, volume: str, directory: str) -> str:
-    """A shell command that makes the directory from the files on the mounted volume."""
+    """A shell command that makes the directory from the files on the mounted volume.
+
+    Every job with the volume can write there, so the list and the copy of each file must have the digest of their name.
+    """
     return shell_text(
         f"code={volume}/code\n"
-        "while read -r content mode path; do\n"
+        "refuse() {\n"
+        '    echo "$1 on the volume has other contents than this run sent: delete it, and run again" >&2\n'
+        "    exit 1\n"
+        "}\n"
+        f'list=$(cat "$code/trees/{tree.name}" && echo _) && list=${{list%_}} || exit 1\n'
+        f'[ "$(printf %s "$list" | sha256sum)" = "{tree.name}  -" ] || refuse "{TREES}/{tree.name}"\n'
+        'printf %s "$list" | while read -r content mode path; do\n'
         "    case $path in *\\\\*) path=$(printf '%b_' \"$path\") && path=${path%_} ;; esac &&\n"
         f'    case $path in */*) mkdir -p "{directory}/${{path%/*}}" ;; esac &&\n'
-        f'        cp "$code/files/$content" "{directory}/$path" &&\n'
-        f'        {{ [ "$mode" != x ] || chmod +x "{directory}/$path"; }} || exit 1\n'
-        f'done <"$code/trees/{tree.name}"'
+        f'        cp "$code/files/$content" "{directory}/$path" || exit 1\n'
+        f'    [ "$(sha256sum <"{directory}/$path")" = "$content  -" ] || refuse "{FILES}/$content"\n'
+        f'    [ "$mode" != x ] || chmod +x "{directory}/$path" || exit 1\n'
+        "done || exit 1"
     )

@@ -104,10 +104,11 @@ def _new(request: RunRequest, namespace: str) -> RunSubmission:
         volume = _volume_of(request, spec)
         commands = [unpack_command(tree, volume, CODE_DIRECTORY)]
     else:
-        made = archive.config_map(job["metadata"]["name"], namespace, archive.archive(directory, files))
+        packed = archive.archive(directory, files)
+        made = archive.config_map(job["metadata"]["name"], namespace, packed)
         code = (made,)
         _add_volume(spec, ARCHIVE, ARCHIVE_DIRECTORY, configMap={"name": made["metadata"]["name"]})
-        commands = [f"tar -xzf {ARCHIVE_DIRECTORY}/{archive.KEY} -C {CODE_DIRECTORY}"]
+        commands = [archive.unpack_command(packed, ARCHIVE_DIRECTORY, CODE_DIRECTORY)]
     if request.requirements is not None:
         listed = _file_of(directory, files, request.requirements, "--requirements")
         _add_volume(spec, PACKAGES, PACKAGES_DIRECTORY, emptyDir={})

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import subprocess
 from importlib import resources
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from horovodjob_cli.errors import UsageError
 from horovodjob_cli.runs import archive, directory
 from horovodjob_cli.runs.directory import code_files
-from horovodjob_cli.runs.file_tree import file_tree, unpack_command
+from horovodjob_cli.runs.file_tree import FileTree, file_tree, unpack_command
 
 
 def write(root: Path, **files: str) -> None:
@@ -104,6 +105,68 @@ def test_every_legal_name_arrives_as_it_is(tmp_path: Path, shell: str) -> None:
     (tmp_path / "unpacked").mkdir()
     subprocess.run(["tar", "-xzf", str(tmp_path / "archive.tar.gz"), "-C", str(tmp_path / "unpacked")], check=True)
     assert contents(tmp_path / "unpacked") == expected
+
+
+@pytest.fixture
+def sent(tmp_path: Path) -> FileTree:
+    """A directory that a run has sent to the volume."""
+    (tmp_path / "source").mkdir()
+    write(tmp_path / "source", train="print()", empty="")
+    tree = file_tree(code_files(tmp_path / "source"))
+    store = tmp_path / "volume" / "code"
+    for kind in ("files", "trees"):
+        (store / kind).mkdir(parents=True)
+    for digest, path in tree.sources.items():
+        (store / "files" / digest).write_bytes(path.read_bytes())
+    (store / "trees" / tree.name).write_bytes(tree.listed.encode())
+    (tmp_path / "code").mkdir()
+    return tree
+
+
+def unpacked(tree: FileTree, root: Path, shell: str) -> subprocess.CompletedProcess[str]:
+    command = unpack_command(tree, str(root / "volume"), str(root / "code")).replace("$$", "$")
+    return subprocess.run([shell, "-c", f"{command} && echo prepared"], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize("text", ["", "import stolen", "print()"])
+def test_a_file_that_another_job_planted_on_the_volume_is_not_run(
+    text: str, shell: str, sent: FileTree, tmp_path: Path
+) -> None:
+    for path in (tmp_path / "volume" / "code" / "files").iterdir():
+        path.write_text(text)
+    done = unpacked(sent, tmp_path, shell)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.search("code/files/[0-9a-f]{64} on the volume has other contents than this run sent", done.stderr)
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_a_list_that_another_job_replaced_reaches_no_other_directory(
+    shell: str, sent: FileTree, tmp_path: Path
+) -> None:
+    (tmp_path / "kept").write_text("kept")
+    digest = next(iter(sent.sources))
+    path = tmp_path / "volume" / "code" / "trees" / sent.name
+    for line in (f"{digest} - ../kept\n", "../../../kept - copied\n", sent.listed + f"{digest} x ../kept\n", ""):
+        path.write_text(line)
+        done = unpacked(sent, tmp_path, shell)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"code/trees/{sent.name} on the volume has other contents" in done.stderr
+    assert ((tmp_path / "kept").read_text(), contents(tmp_path / "code")) == ("kept", {})
+
+
+def test_an_archive_that_somebody_replaced_in_the_config_map_is_not_run(tmp_path: Path) -> None:
+    write(tmp_path / "source", train="print()")
+    packed = archive.archive(tmp_path / "source", code_files(tmp_path / "source"))
+    (tmp_path / "code").mkdir()
+    (tmp_path / archive.KEY).write_bytes(packed)
+    command = archive.unpack_command(packed, str(tmp_path), str(tmp_path / "code")).replace("$$", "$")
+    assert subprocess.run(["sh", "-c", command], check=False).returncode == 0
+    write(tmp_path / "source", train="import stolen")
+    (tmp_path / archive.KEY).write_bytes(archive.archive(tmp_path / "source", code_files(tmp_path / "source")))
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, "has other contents than this run sent" in done.stderr) == (1, True)
+    assert contents(tmp_path / "code") == {b"train": "print()"}
 
 
 def contents(root: Path) -> dict[bytes, str]:
