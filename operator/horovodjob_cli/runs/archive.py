@@ -65,7 +65,7 @@ def unpack_command(packed: bytes, mounted: str, directory: str) -> str:
     """A shell command that unpacks the archive if it is this one: who may write ConfigMaps can replace it."""
     return shell_text(
         f'{{ [ "$(sha256sum <{mounted}/{KEY})" = "{hashlib.sha256(packed).hexdigest()}  -" ] ||\n'
-        "    { echo 'the ConfigMap with the code has other contents than this run sent: run again' >&2 && exit 1; }; } &&\n"
+        "    { echo 'the ConfigMap of the code has other contents than this run sent: run again' >&2; exit 1; }; } &&\n"
         f"tar -xzf {mounted}/{KEY} -C {directory}"
     )
 

@@ -8,7 +8,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-# Booleans, numbers and strings of a fixed size. An array of objects would take bytes of the file for addresses of memory.
+# Booleans, numbers and strings of a fixed size. An array of objects would take bytes of the file for addresses.
 KINDS = "biufcSU"
 ERRORS = (
     pickle.UnpicklingError,
@@ -82,7 +82,7 @@ class _Type:
         found = np.dtype(self._code)
         if found.kind not in KINDS or self._order not in tuple("<>=|"):
             raise pickle.UnpicklingError(f"it has an array of the type {self._code!r}")
-        return found if self._order == "|" else found.newbyteorder(self._order)
+        return found if self._order == "|" else found.newbyteorder(self._order)  # type: ignore[arg-type]
 
 
 class PlainArray(np.ndarray[Any, np.dtype[Any]]):
@@ -91,7 +91,7 @@ class PlainArray(np.ndarray[Any, np.dtype[Any]]):
     def __setstate__(self, state: Any) -> None:
         _, shape, kind, fortran, content = state
         array = _array(content, kind, shape, "F" if fortran else "C")
-        super().__setstate__((1, array.shape, array.dtype, bool(fortran), bytes(content)))
+        super().__setstate__((1, array.shape, array.dtype, bool(fortran), bytes(content)))  # type: ignore[arg-type]
 
 
 def _empty_array(kind: Any, shape: Any, code: Any) -> npt.NDArray[Any]:
