@@ -126,6 +126,8 @@ def _passages(text: str) -> Iterator[tuple[list[str], bool]]:
         else:
             yield [line], False
             in_code = bool(FENCE.match(line))
+            # A heading, a table or a picture ends a list: what is indented below it is code and not part of an item.
+            in_item = in_item and (not line.strip() or line.startswith(" "))
     if passage:
         yield passage, True
 
