@@ -37,6 +37,7 @@ def test_more_ranks_than_gpus_are_an_error_with_both_numbers_and_the_remedy() ->
     [
         ([[]], "resnet50", "float32"),  # a CPU
         ([[(7, 0)], [(9, 0)]], "resnet50", "mixed_float16"),
+        ([[(8, 0)], [(9, 0)]], "resnet50", "mixed_bfloat16"),
         ([[(8, 0)], [(6, 1)]], "resnet50", "float32"),
         ([[(8, 0)], []], "resnet50", "float32"),
         ([[(9, 0)]], "own:network", "float32"),
@@ -50,13 +51,26 @@ def test_mixed_precision_is_the_default_of_the_networks_if_every_gpu_has_tensor_
     assert default_policy(gpus_of_each_rank, model) == policy
 
 
+@pytest.mark.parametrize("variables", [{}, {"CUDA_VISIBLE_DEVICES": "0"}])
 def test_a_run_with_more_ranks_than_gpus_ends_at_the_start_on_all_ranks(
-    run: Any, preloaded_python: list[str], tmp_path: Path
+    run: Any, preloaded_python: list[str], tmp_path: Path, variables: dict[str, str]
 ) -> None:
     script = tmp_path / "script.py"
     script.write_text(NODE_WITH_ONE_GPU.format(flags=["--dataset", "digits", "--dir", str(tmp_path / "out")]))
-    ended = run(2, [*preloaded_python, str(script)])
+    ended = run(2, [*preloaded_python, str(script)], variables)
     assert ended.code == 1
     (error,) = ended.errors
     assert "has 1 visible GPU for 2 ranks" in error
     assert not (tmp_path / "out").exists()
+
+
+def test_a_rank_with_a_gpu_of_its_own_shares_it_with_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    from horovodjob_trainer import hvd
+    from horovodjob_trainer.run import ranks
+
+    seen = [("node-a", "0"), ("node-a", "1"), ("node-b", "0"), ("node-b", "0")]  # node-b has a variable for its pod
+    monkeypatch.setattr(hvd, "allgather_object", lambda own: seen)
+    for (host, device), count in zip(seen, (1, 1, 2, 2), strict=True):
+        monkeypatch.setattr(ranks, "hostname", lambda host=host: host)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", device)
+        assert ranks.ranks_with_same_gpus() == count

@@ -40,6 +40,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         self.momentum_correction = momentum_correction
         self.steps_per_epoch = steps_per_epoch
         self.epoch = 0
+        self._rate: float | None = None  # of the last batch; to ask the optimizer would wait for the device
 
     def on_train_begin(self, logs: Any = None) -> None:
         if not self.steps_per_epoch:
@@ -48,7 +49,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
             raise ValueError(f"{type(self).__name__} cannot determine the number of steps; set steps_per_epoch")
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.epoch = epoch
+        self.epoch, self._rate = epoch, None  # another callback may have changed the rate
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if self.epoch < self.start_epoch or (self.end_epoch is not None and self.epoch >= self.end_epoch):
@@ -64,10 +65,13 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
 
     def _set(self, rate: float) -> None:
         optimizer = self.model.optimizer
-        before = float(optimizer.learning_rate)
+        before = float(optimizer.learning_rate) if self._rate is None else self._rate
+        self._rate = rate
+        if rate == before:
+            return
         optimizer.learning_rate = rate
         # Velocities contain gradients times the old rate (Goyal et al. 2017, arXiv:1706.02677, section 2.1).
-        if self.momentum_correction and before and rate != before:
+        if self.momentum_correction and before:
             for velocity in optimizer_velocities(optimizer):
                 velocity.assign(velocity * (rate / before))
 

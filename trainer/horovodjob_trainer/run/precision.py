@@ -9,7 +9,8 @@ from horovodjob_trainer.import_string import is_import_string
 from horovodjob_trainer.launch import Launch
 
 Capability = tuple[int, int]
-TENSOR_CORES: Capability = (7, 0)  # the first compute capability with fast float16 operations
+FLOAT16: Capability = (7, 0)  # the first compute capability with tensor cores, for float16
+BFLOAT16: Capability = (8, 0)  # and the first with fast bfloat16 operations, which have the range of float32
 
 
 def dtype_policy(setting: str, model: str, launch: Launch) -> str:
@@ -25,12 +26,14 @@ def dtype_policy(setting: str, model: str, launch: Launch) -> str:
 
 
 def default_policy(capabilities: Sequence[Sequence[Capability]], model: str) -> str:
-    """`mixed_float16` if the GPU of each rank has tensor cores, else `float32`.
+    """`mixed_bfloat16` or `mixed_float16` if the GPU of each rank computes fast with this type, else `float32`.
 
     A model of the user's own always gets `float32`, because its layers may not support another type.
     """
-    have_tensor_cores = all(of_rank and min(of_rank) >= TENSOR_CORES for of_rank in capabilities)
-    return "mixed_float16" if have_tensor_cores and not is_import_string(model) else "float32"
+    lowest = min(min(of_rank, default=(0, 0)) for of_rank in capabilities)
+    if is_import_string(model) or lowest < FLOAT16:
+        return "float32"
+    return "mixed_bfloat16" if lowest >= BFLOAT16 else "mixed_float16"
 
 
 def _compute_capabilities() -> list[Capability]:

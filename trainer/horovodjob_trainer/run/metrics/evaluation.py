@@ -43,12 +43,10 @@ class Evaluation:
     def _evaluate(self) -> dict[str, float] | None:
         samples = len(range(hvd.rank(), self.source.samples, hvd.size()))
         most_batches = -(-len(range(0, self.source.samples, hvd.size())) // self.batch)
-        rounds = _TerminationRounds(self.termination)
+        rounds = _TerminationRounds(self.model, self.termination)
         self.termination.expect_pause()
         try:
-            values = (
-                self.model.evaluate(self.batches, verbose=0, return_dict=True, callbacks=[rounds]) if samples else {}
-            )
+            values = self.model.evaluate(self.batches, verbose=0, return_dict=True, callbacks=rounds) if samples else {}
             if rounds.is_terminated_by(most_batches):
                 return None
         except tf.errors.OpError as error:
@@ -63,14 +61,15 @@ def prepare_in_steps(model: Any, prepare: Callable[..., Any]) -> None:
         object.__setattr__(model, name, lambda data, step=step: step(model, prepare(*data)))
 
 
-class _TerminationRounds(keras.callbacks.Callback):  # type: ignore[misc]
+class _TerminationRounds(keras.callbacks.CallbackList):  # type: ignore[misc]
     """Ends an evaluation on all ranks about a second after one of them has received SIGTERM.
 
     All ranks exchange messages after the same numbers of batches, also a rank that has fewer batches than the others.
+    For a callback in a list, Keras would wait for the device after each batch, to convert the logs.
     """
 
-    def __init__(self, termination: Termination) -> None:
-        super().__init__()
+    def __init__(self, model: Any, termination: Termination) -> None:
+        super().__init__(model=model)
         self.termination, self.start = termination, time.monotonic()
         self.is_terminated, self.next_round = False, 1
 
