@@ -29,7 +29,7 @@ def prepare_trainer_environment() -> None:
     """Create .venv exactly as in uv.lock, with Horovod, which is compiled if no build of it is in the cache."""
     install_compilers(find_python())
     with _locked(CACHE / "tools" / "environment.lock"):
-        _sync("--group", "trainer", "--group", "onnx", "--group", "mpi4py")
+        _sync("--group", "trainer", "--group", "onnx", "--group", "heif", "--group", "mpi4py")
         install_horovod(VENV / "bin" / "python")
 
 

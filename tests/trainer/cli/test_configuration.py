@@ -154,6 +154,7 @@ def test_logs_are_written_beside_those_of_the_job() -> None:
         (["--rand-augment", "2"], "--rand-augment: '2'"),
         (["--optimizer", "lars", "--clip-norm", "1"], "--clip-norm has no effect with --optimizer lars"),
         (["--validation-crop", "0.9"], "--validation-crop belongs to --dataset images or tfrecord, not to cifar10"),
+        (["--exif", "ignore"], "--exif belongs to --dataset images or tfrecord, not to cifar10"),
         (["--normalize", "0.5"], "--normalize: '0.5' is neither imagenet nor"),
         (["--normalize", "0.5:0"], "--normalize: '0.5:0' is neither imagenet nor"),
         (["--normalize", "0,1:nan,1"], "--normalize: '0,1:nan,1' is neither imagenet nor"),

@@ -10,6 +10,7 @@ import pytest
 
 from horovodjob_trainer import data
 from horovodjob_trainer.data.reading.example_reader import data_error
+from horovodjob_trainer.data.reading.image_pixels import FORMAT_NAMES
 
 
 def request(path: Path, **changes: Any) -> data.Request:
@@ -125,9 +126,8 @@ def test_an_image_that_cannot_be_read_is_named_at_the_start_or_in_its_step(
     folders(tmp_path, cat=20, dog=20)
     bad = tmp_path / "dog" / "007.png"
     bad.write_bytes({"cut": bad.read_bytes()[:-30], "empty": b"", "text": b"<html>not found</html>"}[kind])
-    expected = (
-        f"{bad} cannot be read: it is {'empty' if kind == 'empty' else 'not a complete JPEG, PNG, BMP or GIF image'}"
-    )
+    reason = "it is empty" if kind == "empty" else f"it is not a complete {FORMAT_NAMES} image"
+    expected = f"{bad} cannot be read: {reason}"
     arguments: dict[str, Any] = {"dataset": "images", "path": tmp_path, "image_size": 24, "validation_share": 0.01}
     assert problem(**arguments, cache="memory").startswith(expected)
     source = data.load_dataset(data.Request(**arguments, cache="none")).train

@@ -45,6 +45,7 @@ class Configuration:
     shuffle: str
     shuffle_window: int | None
     crop: str
+    exif: str
     validation_crop: float
     rand_augment: float | None
     mixup: float | None
@@ -122,6 +123,7 @@ class Configuration:
             output_directory=self.dir,
             crop=self.crop,
             validation_crop=self.validation_crop,
+            exif=self.exif == "apply",
             skip_damaged=self.skip_damaged,
         )
 

@@ -12,7 +12,7 @@ from horovodjob_trainer.cli.settings import SETTINGS
 from horovodjob_trainer.errors import UsageError
 
 DATA_SETTINGS = ("dataset", "data", "archive", "archive-url", "archive-sha256", "data-dir", "validation-share",
-                 "image-size", "validation-crop", "seed", "threads")  # fmt: skip
+                 "image-size", "exif", "validation-crop", "seed", "threads")  # fmt: skip
 
 
 def parse_arguments(arguments: Sequence[str]) -> SimpleNamespace:
@@ -47,6 +47,7 @@ def build_request(options: SimpleNamespace, size: int, *, threads: int) -> data.
         validation_share=options.validation_share,
         cache="none",  # each example is read once
         validation_crop=options.validation_crop,
+        exif=options.exif == "apply",
         seed=options.seed,
         threads=threads,
     )

@@ -104,6 +104,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "256 MB of records contain, 512 to 16384)", metavar="N"),
         Setting("crop", parsing.choice(*data.CROPS), "part of a training image of --dataset images and tfrecord: its "
                 "central square, or a random resized crop in each epoch instead of a shift", "center", "PART"),
+        Setting("exif", parsing.choice("apply", "ignore"), "whether images from files are turned to the orientation in "
+                "their EXIF data", "apply", "WHAT"),
         Setting("validation-crop", parsing.number(0, 1, exclusive=True), "side of the central square of a test image "
                 "of --dataset images and tfrecord, as a share of the shorter side of the image", "1", "X"),
         Setting("rand-augment", parsing.number(0, 1, exclusive=True), "change each training image with two random "
@@ -125,8 +127,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "channels of an image and by which it divides them: imagenet, or MEAN,...:DEVIATION,... for values "
                 "from 0 to 1", metavar="VALUES"),
         Setting("precision", parsing.choice("auto", "float32", "mixed_float16", "mixed_bfloat16"), "Keras' dtype "
-                "policy; auto is mixed_float16 for the networks of the trainer on GPUs with tensor cores, else "
-                "float32", "auto", "POLICY"),
+                "policy; auto is mixed_bfloat16 or mixed_float16 for the networks of the trainer on GPUs that "
+                "compute fast with it, else float32", "auto", "POLICY"),
         Setting("dir", parsing.path, "directory for the model and the checkpoints", ".", "DIR"),
         Setting("model-name", parsing.word, "name of the trained model below saved_models (default: "
                 f"{model_name('DATASET')}, in which DATASET is --dataset or the name of its function)",

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.data.reading.example_reader import map_dataset
-from horovodjob_trainer.data.source import Decode
 from horovodjob_trainer.errors import DataError
 
 ALIGNMENT_BYTES = 64  # required by TensorFlow for memory that it uses without a copy
@@ -47,7 +46,7 @@ class Arrays:
     def batches(self, rows: Any, *, batch: int, threads: int) -> Any:
         return map_dataset(rows, lambda position, rows: (position, *self.tensors(rows)), threads)
 
-    def training_batches(self, steps: Steps, *, threads: int, decode: Decode | None = None) -> Any:
+    def training_batches(self, steps: Steps, *, threads: int, crop: bool = False) -> Any:
         return self.batches(steps.rows(self.samples), batch=steps.batch, threads=threads)
 
     def tensors(self, rows: Any) -> tuple[Any, Any]:

@@ -12,7 +12,6 @@ from horovodjob_trainer.data.arrays import eager_tensor
 from horovodjob_trainer.data.order.sampling import Rows
 from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.data.reading.example_reader import map_dataset
-from horovodjob_trainer.data.source import Decode
 
 SAMPLED_ROWS = 16  # of which the fingerprint contains the values
 
@@ -45,7 +44,7 @@ class Elements:
     def batches(self, rows: Any, *, batch: int, threads: int) -> Any:
         return map_dataset(rows, lambda position, rows: (position, *self.tensors(rows)), threads)
 
-    def training_batches(self, steps: Steps, *, threads: int, decode: Decode | None = None) -> Any:
+    def training_batches(self, steps: Steps, *, threads: int, crop: bool = False) -> Any:
         return self.batches(steps.rows(self.samples), batch=steps.batch, threads=threads)
 
     def tensors(self, rows: Any) -> tuple[Any, ...]:

@@ -1,6 +1,7 @@
 """Loads the data set of a request, or examples without labels."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from horovodjob_trainer.data.formats.image_folder import ImageFiles, image_folde
 from horovodjob_trainer.data.formats.npz import npz, unlabelled_arrays
 from horovodjob_trainer.data.formats.tfrecord import tfrecord
 from horovodjob_trainer.data.formats.user_arrays import load_from_function
-from horovodjob_trainer.data.indexes.image_index import SUFFIXES, list_tree
+from horovodjob_trainer.data.indexes.image_index import list_tree, other_files_text
 from horovodjob_trainer.data.ranks import Ranks
+from horovodjob_trainer.data.reading.image_pixels import SUFFIXES
 from horovodjob_trainer.data.request import ON_DISK, Request
 from horovodjob_trainer.data.request_check import request_error
 from horovodjob_trainer.data.source import DamagedExamples, Dataset, Source
@@ -50,24 +52,30 @@ def load_dataset(request: Request, ranks: Ranks = ALONE) -> Dataset:
     return load_from_function(request)
 
 
-def unlabelled_examples(path: Path, size: int, central_share: float = 1.0) -> Source:
+def unlabelled_examples(
+    path: Path, size: int, central_share: float = 1.0, *, exif: bool = True, log: Callable[[str], None] = ALONE.log
+) -> Source:
     """An image, the images in a folder and its subfolders, or the array x in an .npz file. All labels are 0.
 
-    Of an image, the central square with this share of its shorter side is used.
+    Of an image, the central square with this share of its shorter side is used. With `exif`, it is turned first.
 
     Raises DataError with one sentence.
     """
     if path.suffix == ".npz":
         return unlabelled_arrays(path)
     if path.is_dir():
-        files = [str(path / name) for name in list_tree(path).files]
+        tree = list_tree(path)
+        files = [str(path / name) for name in tree.files]
+        if text := other_files_text([tree]):
+            log(text)
         if not files:
             raise DataError(f"{path} contains no images ({', '.join(SUFFIXES)}); give another folder with --data")
     elif path.exists():
         files = [str(path)]
     else:
         raise DataError(f"{path} does not exist; give images with --data")
-    return ImageFiles(files, np.zeros(len(files), np.int64), (), size, str(path), central_share=central_share)
+    labels = np.zeros(len(files), np.int64)
+    return ImageFiles(files, labels, (), size, str(path), central_share=central_share, exif=exif)
 
 
 def _load_files(request: Request, path: Path, launch: Launch, ranks: Ranks) -> Dataset:
@@ -79,11 +87,12 @@ def _load_files(request: Request, path: Path, launch: Launch, ranks: Ranks) -> D
     else:
         dataset = tfrecord(request, path, ranks=ranks)
     test: Any = dataset.test
-    dataset = replace(dataset, test=replace(test, central_share=request.validation_crop))
+    sources: list[Any] = [dataset.train, replace(test, central_share=request.validation_crop)]
+    train, test = (replace(source, exif=request.exif) for source in sources)
+    dataset = replace(dataset, train=train, test=test)
     if request.skip_damaged:
         damaged = DamagedExamples()
-        sources: list[Any] = [dataset.train, dataset.test]
-        train, test = (replace(source, damaged=damaged) for source in sources)
+        train, test = (replace(source, damaged=damaged) for source in (train, test))
         dataset = replace(dataset, train=train, test=test, damaged=damaged)
     return _apply_cache(dataset, request, launch=launch, ranks=ranks)
 

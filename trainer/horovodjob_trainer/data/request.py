@@ -29,5 +29,6 @@ class Request:
     shuffle_window: int | None = None
     crop: str = "center"
     validation_crop: float = 1.0  # side of the central square of a test image, as a share of its shorter side
+    exif: bool = True  # whether images from files are turned to their EXIF orientation
     skip_damaged: int = 0
     output_directory: Path | None = None  # for an index of the files if the data cannot be written

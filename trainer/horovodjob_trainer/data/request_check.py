@@ -46,6 +46,8 @@ def _value_error(request: Request) -> str | None:
         return f"--crop random belongs to --dataset images or tfrecord, not to {request.dataset}"
     if request.validation_crop != 1 and request.dataset not in ("images", "tfrecord"):
         return f"--validation-crop belongs to --dataset images or tfrecord, not to {request.dataset}"
+    if not request.exif and request.dataset not in ("images", "tfrecord"):
+        return f"--exif belongs to --dataset images or tfrecord, not to {request.dataset}"
     if request.crop == "random" and request.cache == "memory":
         return "--cache memory keeps the central squares of the images; use --cache auto with --crop random"
     if request.shuffle not in SHUFFLES:

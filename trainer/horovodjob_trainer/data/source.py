@@ -12,7 +12,7 @@ from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.data.order.window import Window
 
 # The image (uint8) in the content of an image file, for the example with this position in the sequence of the job.
-Decode = Callable[[Any, Any], Any]
+Decode = Callable[[bytes, int], npt.NDArray[np.uint8]]
 
 
 class Source(Protocol):
@@ -52,10 +52,10 @@ class Source(Protocol):
         Both are a tf.data.Dataset. `threads` examples are computed at the same time.
         """
 
-    def training_batches(self, steps: Steps, *, threads: int, decode: Decode | None = None) -> Any:
+    def training_batches(self, steps: Steps, *, threads: int, crop: bool = False) -> Any:
         """Elements (position, examples, labels) for these steps.
 
-        `decode` replaces the decoding of a source of encoded images.
+        With `crop`, a source of encoded images decodes a random part of each instead of its central square.
         """
 
     def name(self, row: int) -> str:

@@ -10,7 +10,6 @@ from horovodjob_trainer.data.elements import Elements
 from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.data.reading.augmentation import Augmentation, augment_images
 from horovodjob_trainer.data.reading.example_reader import map_dataset, with_private_threads
-from horovodjob_trainer.data.reading.image_decoding import random_crop
 from horovodjob_trainer.data.source import Source
 from horovodjob_trainer.run.augmentation.mixing import Mix
 from horovodjob_trainer.run.augmentation.random_augment import RandomAugment
@@ -37,8 +36,7 @@ def training_batches(
     `rand_augment`, two random operations of this strength change each image. With `prepare`, a function of
     `batch_preparation`, the elements are what it makes of them.
     """
-    decode = random_crop(source.shape[0], steps.seed) if crop else None
-    examples = source.training_batches(steps, threads=threads, decode=decode)
+    examples = source.training_batches(steps, threads=threads, crop=crop)
     if rand_augment is not None:
         examples = map_dataset(examples, RandomAugment(rand_augment, source.shape, steps.seed).augmented, threads)
     return _prefetched(map_dataset(examples, prepare, threads) if prepare else examples, source, threads)

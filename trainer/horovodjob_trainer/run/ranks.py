@@ -33,10 +33,10 @@ def call_on_all_ranks(action: Callable[[], T], launch: Launch) -> T:
     return value  # type: ignore[return-value]
 
 
-def loading_ranks(launch: Launch, log: Callable[[str], None]) -> Ranks:
+def loading_ranks(launch: Launch, log: Callable[[str], None], *, note: Callable[[str], None] | None = None) -> Ranks:
     """The ranks that load the data together. With elastic Horovod each rank loads it alone, as ranks join later."""
     if launch.elastic:
-        return Ranks(log=log)
+        return Ranks(log=log, note=note or log)
     return Ranks(
         rank=hvd.rank(),
         size=hvd.size(),
@@ -44,6 +44,7 @@ def loading_ranks(launch: Launch, log: Callable[[str], None]) -> Ranks:
         allgather=hvd.allgather_object,
         broadcast=lambda value: hvd.broadcast_object(value, root_rank=0),
         log=log,
+        note=note or log,
     )
 
 
@@ -65,7 +66,14 @@ def configure_devices(threads: int, launch: Launch) -> None:
         tf.config.experimental.set_memory_growth(gpu, True)
     if gpus:
         tf.config.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")
-    # A script around the program can give each rank a GPU of its own, which is then the only one that the rank sees.
-    has_own_gpu = len(gpus) == 1 and "CUDA_VISIBLE_DEVICES" in os.environ
-    local_size = 1 if has_own_gpu else hvd.local_size()
+    local_size = hvd.local_size() if launch.elastic else ranks_with_same_gpus()
     call_on_all_ranks(lambda: check_gpus(local_size, len(gpus), hostname()), launch)
+
+
+def ranks_with_same_gpus() -> int:
+    """The number of ranks on this node that see the same GPUs.
+
+    A script around the program can give each rank a GPU of its own; a variable of the pod is the same for all of them.
+    """
+    own = hostname(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    return int(hvd.allgather_object(own).count(own))

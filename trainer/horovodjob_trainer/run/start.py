@@ -16,7 +16,7 @@ FIXED = ("dataset", "model", "init_from", "freeze", "normalize", "precision", "e
 CHANGEABLE = (
     "batch_size", "momentum", "weight_decay", "learning_rate", "learning_rate_scaling", "schedule", "warmup_epochs",
     "warmup_from", "decay", "lr_steps", "lr_factor", "clip_norm", "label_smoothing", "task", "augment", "flip", "crop",
-    "rand_augment", "mixup", "cutmix",
+    "exif", "rand_augment", "mixup", "cutmix",
 )  # fmt: skip
 
 
@@ -58,5 +58,6 @@ def _run_settings(configuration: Configuration, fingerprint: str) -> RunSettings
     """The settings that define what a run trains, with the data of this fingerprint."""
     values = {name: getattr(configuration, name) for name in (*FIXED, *CHANGEABLE)}
     values["init_from"] = configuration.init_from and str(configuration.init_from)
+    values["exif"] = configuration.exif if configuration.exif != "apply" else None  # unknown to older runs
     values["data"] = fingerprint
     return RunSettings(values, frozenset({*CHANGEABLE, "data"}))

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horovodjob_trainer.data.arrays import eager_tensor
-from horovodjob_trainer.data.indexes.image_index import SUFFIXES, is_image, list_folders
+from horovodjob_trainer.data.indexes.image_index import is_image, list_folders
 from horovodjob_trainer.data.order.sampling import split_rows
 from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.data.ranks import Ranks
-from horovodjob_trainer.data.reading.image_decoding import central_square, decode_image
+from horovodjob_trainer.data.reading.image_decoding import central_square, image_or_none, random_crop
+from horovodjob_trainer.data.reading.image_pixels import FORMAT_NAMES, SUFFIXES
 from horovodjob_trainer.data.reading.read_ahead import READERS, read_ahead
-from horovodjob_trainer.data.source import DamagedExamples, Dataset, Decode
+from horovodjob_trainer.data.source import DamagedExamples, Dataset
 from horovodjob_trainer.errors import DataError, error_reason
 from horovodjob_trainer.launch import hostname
 
@@ -36,6 +36,7 @@ class ImageFiles:
     size: int
     root: str
     central_share: float = 1.0  # side of the central square, as a share of the shorter side, except in training
+    exif: bool = True  # whether images are turned to their EXIF orientation
     damaged: DamagedExamples | None = None  # replaces images that cannot be read, instead of an error
     images, readers = True, READERS
 
@@ -58,18 +59,17 @@ class ImageFiles:
         return f"{self.samples}x{self.shape} {zlib.crc32(names.encode('utf-8', 'surrogateescape')):08x}"
 
     def batches(self, rows: Any, *, batch: int, threads: int) -> Any:
-        return read_ahead(rows, self, central_square(self.size, self.central_share), batch=batch, threads=threads)
+        decode = central_square(self.size, self.central_share, exif=self.exif)
+        return read_ahead(rows, self, decode, batch=batch, threads=threads)
 
-    def training_batches(self, steps: Steps, *, threads: int, decode: Decode | None = None) -> Any:
-        decode = decode or central_square(self.size)
+    def training_batches(self, steps: Steps, *, threads: int, crop: bool = False) -> Any:
+        square = central_square(self.size, exif=self.exif)
+        decode = random_crop(self.size, steps.seed, exif=self.exif) if crop else square
         return read_ahead(steps.rows(self.samples), self, decode, batch=steps.batch, threads=threads)
 
-    def content(self, row: Any) -> tuple[Any, Any]:
-        """Content of the file of this example, and its label, as graph tensors."""
-        import tensorflow as tf
-
-        files, labels = self._tensors
-        return tf.io.read_file(tf.gather(files, row)), tf.gather(labels, row)
+    def content(self, row: int) -> tuple[bytes, int]:
+        """Content of the file of this example, and its label. Raises OSError."""
+        return Path(self.files[row]).read_bytes(), int(self.labels[row])
 
     def name(self, row: int) -> str:
         return self.files[row]
@@ -77,22 +77,15 @@ class ImageFiles:
     def read_error(self, row: int) -> str | None:
         return image_error(self.files[row], self.size)
 
-    @cached_property
-    def _tensors(self) -> tuple[Any, Any]:
-        return eager_tensor([os.fsencode(file) for file in self.files]), eager_tensor(self.labels)
-
 
 def image_error(file: str, size: int) -> str | None:
     """One sentence if the image cannot be read, else None."""
-    import tensorflow as tf
-
     try:
         content = Path(file).read_bytes()
-        decode_image(tf.constant(content), size)
     except OSError as error:
         return f"{file} cannot be read: {error_reason(error)}; give the job permission to read it, or {REMOVE}"
-    except tf.errors.OpError:
-        problem = "it is not a complete JPEG, PNG, BMP or GIF image" if content else "it is empty"
+    if image_or_none(central_square(size), content, 0) is None:
+        problem = f"it is not a complete {FORMAT_NAMES} image" if content else "it is empty"
         return f"{file} cannot be read: {problem}; replace it, or {REMOVE}"
     return None
 
@@ -142,7 +135,7 @@ def _list_images(path: Path, output: Path | None, ranks: Ranks) -> Listing:
             )
     train_folders = {name: os.path.join(folder, name) for name in names}
     test_folders = {name: os.path.join("test", name) for name in test_names}
-    trees = list_folders(path, [*train_folders.values(), *test_folders.values()], output=output, log=ranks.log)
+    trees = list_folders(path, [*train_folders.values(), *test_folders.values()], output=output, ranks=ranks)
     train = {name: trees[each] for name, each in train_folders.items()}
     for name, files in train.items():
         if not files:

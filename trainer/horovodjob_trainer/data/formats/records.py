@@ -13,7 +13,8 @@ from horovodjob_trainer.data.arrays import eager_tensor
 from horovodjob_trainer.data.order.sampling import Rows
 from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.data.reading.example_reader import map_dataset, read_intact_rows, read_rows
-from horovodjob_trainer.data.reading.image_decoding import central_square, decode_image
+from horovodjob_trainer.data.reading.image_decoding import central_square, image_or_none, random_crop
+from horovodjob_trainer.data.reading.image_pixels import FORMAT_NAMES
 from horovodjob_trainer.data.reading.record_features import BUFFER_BYTES, parse_features
 from horovodjob_trainer.data.source import DamagedExamples, Decode
 
@@ -39,6 +40,7 @@ class Records:
     classes: int
     class_names: Sequence[str] | None = None
     central_share: float = 1.0  # side of the central square, as a share of the shorter side, except in training
+    exif: bool = True  # whether images are turned to their EXIF orientation
     damaged: DamagedExamples | None = None  # replaces records that cannot be read, instead of an error
     images, readers = True, 0
 
@@ -56,10 +58,11 @@ class Records:
         return f"{self.samples}x{self.shape} {zlib.crc32(self.offsets.tobytes(), zlib.crc32(names)):08x}"
 
     def batches(self, rows: Any, *, batch: int, threads: int) -> Any:
-        return self._read(rows, threads, central_square(self.size, self.central_share))
+        return self._read(rows, threads, central_square(self.size, self.central_share, exif=self.exif))
 
-    def training_batches(self, steps: Steps, *, threads: int, decode: Decode | None = None) -> Any:
-        decode = decode or central_square(self.size)
+    def training_batches(self, steps: Steps, *, threads: int, crop: bool = False) -> Any:
+        square = central_square(self.size, exif=self.exif)
+        decode = random_crop(self.size, steps.seed, exif=self.exif) if crop else square
         if steps.window is None:
             return self._read(steps.rows(self.samples), threads, decode)
         blocks = map_dataset(
@@ -85,10 +88,8 @@ class Records:
             return f"{self.name(row)} has no {self.keys[0]} and {self.keys[1]}; write the file again"
         if not 0 <= int(label) < self.classes:
             return f"{self.name(row)} has the label {int(label)}, outside 0 to {self.classes - 1}; correct {NAMES_FILE}"
-        try:
-            decode_image(content, self.size)
-        except tf.errors.OpError:
-            return f"{self.name(row)} contains no complete JPEG, PNG, BMP or GIF image; write the file again"
+        if image_or_none(central_square(self.size), content.numpy(), 0) is None:
+            return f"{self.name(row)} contains no complete {FORMAT_NAMES} image; write the file again"
         return None
 
     def _read(self, rows: Any, threads: int, decode: Decode) -> Any:
@@ -101,7 +102,8 @@ class Records:
             content, label = parse_features(record, self.keys)
             assertion = tf.debugging.Assert((label >= 0) & (label < self.classes), [label])
             with tf.control_dependencies([assertion] if assertion is not None else []):
-                return decode(content, position), tf.identity(label)
+                pixels = tf.numpy_function(decode, [content, position], tf.uint8, stateful=False)
+                return tf.ensure_shape(pixels, self.shape), tf.identity(label)
 
         def read(position: Any, rows: Any, contents: Any = None) -> tuple[Any, Any, Any]:
             contents = self._contents(rows) if contents is None else contents

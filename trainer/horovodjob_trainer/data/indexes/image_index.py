@@ -1,7 +1,9 @@
 """The listing of an image folder, and its index: only folders that have changed are listed again."""
 
+import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,20 +21,26 @@ from horovodjob_trainer.data.indexes.index_file import (
     unpack_strings,
     write_index,
 )
+from horovodjob_trainer.data.ranks import Ranks
+from horovodjob_trainer.data.reading.image_pixels import HEIF_SUFFIXES, SUFFIXES
 from horovodjob_trainer.errors import DataError, error_reason
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+FORMAT = 2  # since it has the numbers of the other files
 PARALLEL_REQUESTS = 16  # to a file server, which answers each after a round trip
-MEMBERS = ("folders", "directories", "modified", "files", "directory_counts", "file_counts")
+MEMBERS = ("folders", "directories", "modified", "files", "directory_counts", "file_counts", "others", "suffixes")
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The images in a folder and its subfolders, with the modification time of each directory. Paths are relative."""
+    """The images in a folder and its subfolders, with the modification time of each directory. Paths are relative.
+
+    `others` has the numbers of the other files by their suffixes.
+    """
 
     directories: list[str]
     modified: list[int]
     files: list[str]
+    others: dict[str, int]
 
     def is_current(self, folder: Path) -> bool:
         """Whether no directory has changed. A file that is added, deleted or renamed changes its directory."""
@@ -42,14 +50,12 @@ class Tree:
             return False
 
 
-def list_folders(
-    root: Path, folders: Sequence[str], *, output: Path | None, log: Callable[[str], None]
-) -> dict[str, list[str]]:
+def list_folders(root: Path, folders: Sequence[str], *, output: Path | None, ranks: Ranks) -> dict[str, list[str]]:
     """The sorted images in each of these folders below the root, relative to the folder, from the index if possible.
 
     Raises DataError.
     """
-    start = time.monotonic()
+    start, log = time.monotonic(), ranks.log
     paths = index_paths("images", root, output)
     trees = _indexed_trees(paths, log)
     with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
@@ -63,8 +69,10 @@ def list_folders(
     count = sum(len(tree.files) for tree in trees.values())
     source = "from the index" if not changed else "from the folders"
     log(f"Listed {count} images in {time.monotonic() - start:.1f} s {source}")
+    if text := other_files_text(trees.values()):
+        ranks.note(text)
     if changed:
-        write_index(paths, _arrays(trees), log)
+        write_index(paths, _arrays(trees), log, FORMAT)
     return {name: tree.files for name, tree in trees.items()}
 
 
@@ -73,7 +81,8 @@ def list_tree(folder: Path) -> Tree:
 
     Raises DataError.
     """
-    tree = Tree([], [], [])
+    tree = Tree([], [], [], {})
+    others: Counter[str] = Counter()
     seen: set[str] = set()
 
     def visit(directory: str, real: str) -> None:
@@ -85,8 +94,9 @@ def list_tree(folder: Path) -> Tree:
         with os.scandir(path) as entries:
             found = [entry for entry in entries if not entry.name.startswith(".")]
         folders = sorted((entry for entry in found if entry.is_dir()), key=lambda entry: entry.name)
-        names = {entry.name for entry in found if is_image(entry.name)}.difference(entry.name for entry in folders)
-        tree.files.extend(os.path.join(directory, name) for name in names)
+        files = {entry.name for entry in found}.difference(entry.name for entry in folders)
+        tree.files.extend(os.path.join(directory, name) for name in files if is_image(name))
+        others.update(os.path.splitext(name)[1].lower() for name in files if not is_image(name))
         tree.directories.append(directory)
         tree.modified.append(modified)
         for entry in folders:
@@ -100,7 +110,22 @@ def list_tree(folder: Path) -> Tree:
             f"{error.filename} cannot be read: {error_reason(error)}; give the job permission to read it"
         ) from error
     tree.files.sort()
+    tree.others.update(others)
     return tree
+
+
+def other_files_text(trees: Iterable[Tree]) -> str:
+    """One sentence that counts the files that are no images, empty if there are none."""
+    listed, others = 0, Counter[str]()
+    for tree in trees:
+        listed += len(tree.files)
+        others.update(tree.others)
+    if not others:
+        return ""
+    kinds = ", ".join(f"{count} {suffix or 'without a suffix'}" for suffix, count in sorted(others.items()))
+    remedy = "; install the package pillow-heif to read .heic and .heif" if others.keys() & set(HEIF_SUFFIXES) else ""
+    every = listed + sum(others.values())
+    return f"{listed} of {every} files listed: the others are no images that can be read ({kinds}){remedy}"
 
 
 def is_image(name: str) -> bool:
@@ -109,14 +134,15 @@ def is_image(name: str) -> bool:
 
 
 def _indexed_trees(paths: Sequence[Path], log: Callable[[str], None]) -> dict[str, Tree]:
-    arrays = read_index(paths, MEMBERS, log)
-    if arrays is None:
+    arrays = read_index(paths, MEMBERS, log, FORMAT)
+    if arrays is None or arrays["suffixes"].tolist() != list(SUFFIXES):  # a package for more formats is new
         return {}
     directory_counts, file_counts = arrays["directory_counts"], arrays["file_counts"]
     try:
         folders = unpack_strings(arrays["folders"], len(file_counts))
         directories = unpack_strings(arrays["directories"], int(directory_counts.sum()))
         files = unpack_strings(arrays["files"], int(file_counts.sum()))
+        others = [json.loads(text) for text in unpack_strings(arrays["others"], len(file_counts))]
     except ValueError as error:
         log(f"Ignoring the index of the images, which is inconsistent: {error}")
         return {}
@@ -124,6 +150,7 @@ def _indexed_trees(paths: Sequence[Path], log: Callable[[str], None]) -> dict[st
         _split(directories, directory_counts),
         _split(arrays["modified"].tolist(), directory_counts),
         _split(files, file_counts),
+        others,
         strict=True,
     )
     return {folder: Tree(*part) for folder, part in zip(folders, parts, strict=True)}
@@ -142,6 +169,8 @@ def _arrays(trees: dict[str, Tree]) -> dict[str, Any]:
         "directories": pack_strings(joined(tree.directories for tree in trees.values())),
         "modified": np.array(joined(tree.modified for tree in trees.values()), np.int64),
         "files": pack_strings(joined(tree.files for tree in trees.values())),
+        "others": pack_strings([json.dumps(tree.others) for tree in trees.values()]),
+        "suffixes": np.array(SUFFIXES),
         "directory_counts": np.array([len(tree.directories) for tree in trees.values()], np.int64),
         "file_counts": np.array([len(tree.files) for tree in trees.values()], np.int64),
     }

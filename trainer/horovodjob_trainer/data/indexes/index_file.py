@@ -14,7 +14,7 @@ import numpy.typing as npt
 from horovodjob_trainer.atomic_file import atomic_write
 from horovodjob_trainer.errors import error_reason
 
-FORMAT = 1  # a file of another format is ignored
+FORMAT = 1  # a file of another format is ignored; an index can have one of its own
 RECENT_NANOSECONDS = 2_000_000_000
 NEVER = -1
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -29,12 +29,14 @@ def index_paths(kind: str, data: Path, output: Path | None) -> tuple[Path, ...]:
     return (*paths, output / f".horovodjob-{kind}-index-{folder:08x}.npz")
 
 
-def read_index(paths: Sequence[Path], names: Sequence[str], log: Callable[[str], None]) -> dict[str, Any] | None:
+def read_index(
+    paths: Sequence[Path], names: Sequence[str], log: Callable[[str], None], file_format: int = FORMAT
+) -> dict[str, Any] | None:
     """The arrays with these names in the first of the files that exists and is intact, else None."""
     for path in paths:
         try:
             with np.load(path, allow_pickle=False) as file:  # checks the checksum of each array
-                if int(file["format"]) == FORMAT:
+                if int(file["format"]) == file_format:
                     return {name: file[name] for name in names}
         except FileNotFoundError:
             continue
@@ -43,14 +45,14 @@ def read_index(paths: Sequence[Path], names: Sequence[str], log: Callable[[str],
     return None
 
 
-def write_index(paths: Sequence[Path], arrays: Arrays, log: Callable[[str], None]) -> None:
+def write_index(paths: Sequence[Path], arrays: Arrays, log: Callable[[str], None], file_format: int = FORMAT) -> None:
     """Write the arrays to the first of the files that can be written. Logs where it is, or why there is none."""
     problems = []
     for path in paths:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(path, writer=secrets.token_hex(4)) as partial:  # runs can start at the same time
-                np.savez_compressed(partial, format=np.array(FORMAT), **dict(arrays))
+                np.savez_compressed(partial, format=np.array(file_format), **dict(arrays))
         except OSError as error:
             problems.append(f"{path}: {error_reason(error)}")
             continue

@@ -1,83 +1,73 @@
 """The decoding of images: the central square, or a random crop."""
 
+from functools import cache
 from typing import Any
 
+from horovodjob_trainer.data.reading.image_pixels import Pixels, Window, image_part
 from horovodjob_trainer.data.source import Decode
 
 AREA, ASPECT_RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 ATTEMPTS = 10
 
 
-def central_square(size: int, share: float = 1.0) -> Decode:
+def central_square(size: int, share: float = 1.0, *, exif: bool = True) -> Decode:
     """The decoding of the central square of an image, scaled to `size` x `size` x 3 bytes.
 
-    Its side is a share of the shorter side of the image.
+    Its side is a share of the shorter side of the image. With `exif`, the image is turned to its EXIF orientation.
     """
-    return lambda content, _: decode_image(content, size, share)
+
+    def square(height: int, width: int) -> Window:
+        side = max(round(min(height, width) * share), 1)
+        return (height - side) // 2, (width - side) // 2, side, side
+
+    return lambda content, _: image_part(content, square, size, antialias=True, exif=exif)
 
 
-def random_crop(size: int, seed: int) -> Decode:
+def random_crop(size: int, seed: int, *, exif: bool = True) -> Decode:
     """The decoding of a random part of an image, scaled to `size` x `size` x 3 bytes.
 
-    It depends only on the image, the seed and the position.
+    It depends only on the image, the seed and the position. It is the random resized crop of Szegedy et al. 2014
+    (arXiv:1409.4842, section 6), with which ImageNet is trained.
     """
-    import tensorflow as tf
 
-    def decode(content: Any, position: Any) -> Any:
-        return _decode_random_crop(content, size, tf.stack([tf.constant(seed, tf.int64), position]))
+    def decode(content: bytes, position: int) -> Pixels:
+        return image_part(content, lambda *shape: _window(shape, (seed, position)), size, antialias=False, exif=exif)
 
     return decode
 
 
-def decode_image(content: Any, size: int, share: float = 1.0) -> Any:
-    """The central square of the image in the content of a file, scaled to `size` x `size` x 3 bytes.
-
-    Its side is a share of the shorter side of the image.
-    """
+def _window(shape: tuple[int, ...], seed: tuple[int, int]) -> Window:
+    """Top, left, height and width of a random part. The whole image if no attempt fits into it."""
     import tensorflow as tf
 
-    image = tf.io.decode_image(content, channels=3, expand_animations=False)
-    height, width = tf.shape(image)[0], tf.shape(image)[1]
-    side = tf.minimum(height, width)
-    if share != 1:
-        side = tf.maximum(tf.cast(tf.round(tf.cast(side, tf.float32) * share), tf.int32), 1)
-    top, left = (height - side) // 2, (width - side) // 2
-    square = image[top : top + side, left : left + side]
-
-    def scale() -> Any:
-        pixels = tf.image.resize(square, (size, size), antialias=True)
-        return tf.cast(tf.clip_by_value(tf.round(pixels), 0, 255), tf.uint8)
-
-    return tf.ensure_shape(tf.cond(side == size, lambda: square, scale), (size, size, 3))
-
-
-def _decode_random_crop(content: Any, size: int, seed: Any) -> Any:
-    """The random resized crop of Szegedy et al. 2014 (arXiv:1409.4842, section 6), with which ImageNet is trained.
-
-    `seed` is two integers. Of a JPEG image, only that part is decoded.
-    """
-    import tensorflow as tf
-
-    def window(shape: Any) -> Any:
-        """Top, left, height and width. The whole image if no attempt fits into it."""
-        begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
-            shape,
-            tf.zeros((1, 0, 4)),
-            seed,
+    with tf.device("CPU:0"):
+        no_boxes, least_covered = _constants()
+        begin, extent, _ = tf.raw_ops.StatelessSampleDistortedBoundingBox(
+            image_size=tf.constant((*shape, 3)),
+            bounding_boxes=no_boxes,
+            min_object_covered=least_covered,
+            seed=tf.constant(seed, tf.int64),
             aspect_ratio_range=ASPECT_RATIO,
             area_range=AREA,
             max_attempts=ATTEMPTS,
             use_image_if_no_bounding_boxes=True,
         )
-        return tf.concat([begin[:2], extent[:2]], 0)
+    (top, left, _), (height, width, _) = begin.numpy().tolist(), extent.numpy().tolist()
+    return top, left, height, width
 
-    def crop_jpeg() -> Any:
-        return tf.image.decode_and_crop_jpeg(content, window(tf.image.extract_jpeg_shape(content)), channels=3)
 
-    def crop_other() -> Any:
-        image = tf.io.decode_image(content, channels=3, expand_animations=False)
-        top, left, height, width = tf.unstack(window(tf.shape(image)))
-        return image[top : top + height, left : left + width]
+@cache
+def _constants() -> tuple[Any, Any]:
+    import tensorflow as tf
 
-    pixels = tf.image.resize(tf.cond(tf.io.is_jpeg(content), crop_jpeg, crop_other), (size, size))
-    return tf.ensure_shape(tf.cast(tf.round(pixels), tf.uint8), (size, size, 3))
+    return tf.zeros((1, 0, 4)), tf.constant(0.1)
+
+
+def image_or_none(decode: Decode, content: bytes, position: int) -> Pixels | None:
+    """The pixels of an image, None if its content is no complete image."""
+    try:
+        return decode(content, position)
+    except MemoryError:
+        raise
+    except Exception:  # Pillow and its formats raise many types
+        return None

@@ -1,18 +1,27 @@
 """Reads files ahead of their decoding, so that the latency of a share delays no step."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from horovodjob_trainer.data.reading.damaged import READ_FAILURE, or_blank, replace_damaged
+import numpy as np
+import numpy.typing as npt
+
+from horovodjob_trainer.data.reading.damaged import READ_FAILURE, replace_damaged
 from horovodjob_trainer.data.reading.example_reader import map_dataset
+from horovodjob_trainer.data.reading.image_decoding import image_or_none
+from horovodjob_trainer.data.reading.image_pixels import Pixels
 from horovodjob_trainer.data.source import DamagedExamples, Decode
 
+Rows = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
 # A reader waits for the share and does not compute, so their number follows the latency and not the cores: 32 readers
-# read 3,200 files a second at 10 ms for each. Memory is bounded by so many encoded images.
+# read 3,200 files a second at 10 ms for each. Memory is bounded by the images of the batches that are read.
 READERS = 32
 
 
 class FileSource(Protocol):
-    """Images in files of their own. Its methods use graph operations."""
+    """Images in files of their own."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -25,8 +34,8 @@ class FileSource(Protocol):
     def name(self, row: int) -> str:
         """The file of this example."""
 
-    def content(self, row: Any) -> tuple[Any, Any]:
-        """Content of the file of this example, and its label."""
+    def content(self, row: int) -> tuple[bytes, int]:
+        """Content of the file of this example, and its label. Raises OSError."""
 
 
 def read_ahead(
@@ -38,62 +47,50 @@ def read_ahead(
     threads: int,
     readers: int = READERS,
 ) -> Any:
-    """Elements (first, images, labels) from elements (first, rows), each with at most `batch` rows, in their order.
+    """Elements (first, images, labels) from elements (first, rows) in their order.
 
-    `readers` files are read at the same time, and `threads` images are decoded at the same time. If a read fails, the
-    error contains the row.
+    Each has at most `batch` rows. `readers` files are read at the same time, and `threads` images are decoded at the
+    same time. If a read fails, the error contains the row.
     """
     import tensorflow as tf
 
-    def separate(first: Any, rows: Any) -> Any:
-        """The rows one by one, and a mark at their end. Each has its index, and the row before it."""
-        count = tf.size(rows, tf.int64)
-        indexes = tf.range(count + 1)
-        mark = tf.constant([-1], tf.int64)
-        before, after = tf.concat([mark, rows], 0), tf.concat([rows, mark], 0)
-        return tf.data.Dataset.from_tensor_slices((indexes, before, after, first + indexes))
+    reading = ThreadPoolExecutor(readers, "read")
+    decoding = ThreadPoolExecutor(threads, "decode")
 
-    def read(index: Any, before: Any, row: Any, position: Any) -> Any:
-        nothing = tf.constant(""), tf.constant(-1, tf.int64)
-        content, label = tf.cond(row < 0, lambda: nothing, lambda: source.content(row))
-        return index, before, row, position, content, label
+    def load(first: np.int64, rows: Rows) -> tuple[Rows, Pixels, Rows, Flags]:
+        images = np.zeros((len(rows), *source.shape), np.uint8)
 
-    def decode_content(index: Any, before: Any, row: Any, position: Any, content: Any, label: Any) -> Any:
-        blank = tf.zeros(source.shape, tf.uint8)
-        pixels = tf.cond(row < 0, lambda: blank, lambda: decode(content, position))
-        return index, before, position, tf.ensure_shape(pixels, source.shape), label
+        def decoded(index: int, content: bytes) -> bool:
+            pixels = image_or_none(decode, content, int(first) + index)
+            if pixels is not None:
+                images[index] = pixels
+            return pixels is not None
 
-    def check(indexes: Any, before: Any, positions: Any, images: Any, labels: Any) -> Any:
-        # An example that cannot be read is missing, and the mark is not: a batch without all indexes is incomplete.
-        is_wrong = indexes != tf.range(tf.size(indexes, tf.int64))
-        failed = tf.gather(before, tf.argmax(tf.cast(is_wrong, tf.int32)))
-        with tf.control_dependencies([tf.debugging.Assert(~tf.reduce_any(is_wrong), [READ_FAILURE, failed])]):
-            return positions[0], images[:-1], labels[:-1]
+        read = reading.map(content_and_label, rows.tolist())
+        decodings, labels = [], []
+        for index, (content, label) in enumerate(read):
+            decodings.append(decoding.submit(decoded, index, content))
+            labels.append(label)
+        are_intact = [each.result() for each in decodings]
+        return rows, images, np.array(labels, np.int64), np.array(are_intact)
 
-    def read_tolerantly(index: Any, before: Any, row: Any, position: Any) -> Any:
-        nothing = tf.constant(""), tf.constant(0, tf.int64)
-        values = tf.cond(row < 0, lambda: (*nothing, True), lambda: or_blank(source.content, nothing, row))
-        return index, row, position, *values
+    def content_and_label(row: int) -> tuple[bytes, int]:
+        try:
+            return source.content(row)
+        except OSError:
+            return b"", 0
 
-    def decode_tolerantly(index: Any, row: Any, position: Any, content: Any, label: Any, is_intact: Any) -> Any:
-        blank = tf.zeros(source.shape, tf.uint8)
-
-        def image(content: Any, position: Any) -> Any:
-            return (decode(content, position),)
-
-        pixels, is_image = tf.cond(
-            (row < 0) | ~is_intact, lambda: (blank, row < 0), lambda: or_blank(image, (blank,), content, position)
+    def read(first: Any, rows: Any) -> Any:
+        values = tf.numpy_function(load, [first, rows], (tf.int64, tf.uint8, tf.int64, tf.bool), stateful=False)
+        rows, images, labels, are_intact = (
+            tf.ensure_shape(value, (None, *shape))
+            for value, shape in zip(values, ((), source.shape, (), ()), strict=True)
         )
-        return row, position, tf.ensure_shape(pixels, source.shape), label, is_image
+        if source.damaged is not None:
+            record = source.damaged.recorder(source.name)
+            return first, *replace_damaged(rows, images, labels, are_intact, record)
+        failed = tf.gather(rows, tf.argmax(tf.cast(~are_intact, tf.int32)))
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(are_intact), [READ_FAILURE, failed])]):
+            return first, tf.identity(images), tf.identity(labels)
 
-    def fill(rows: Any, positions: Any, images: Any, labels: Any, is_intact: Any) -> Any:
-        assert source.damaged is not None
-        record = source.damaged.recorder(source.name)
-        return positions[0], *replace_damaged(rows[:-1], images[:-1], labels[:-1], is_intact[:-1], record)
-
-    each = rows.flat_map(tf.autograph.experimental.do_not_convert(separate))
-    if source.damaged is not None:
-        images = map_dataset(map_dataset(each, read_tolerantly, readers), decode_tolerantly, threads)
-        return images.batch(batch + 1).map(tf.autograph.experimental.do_not_convert(fill))
-    images = map_dataset(map_dataset(each, read, readers), decode_content, threads).ignore_errors()
-    return images.batch(batch + 1).map(tf.autograph.experimental.do_not_convert(check))
+    return map_dataset(rows, read, -(-readers // batch) + 1)

@@ -56,7 +56,7 @@ def _run(options: SimpleNamespace, launch: Launch) -> int:
         return 0
     task = options.task if options.command == "evaluate" else None
     model = call_on_all_ranks(lambda: _load_model(options.model, with_loss=task is None), launch)
-    loading = loading_ranks(launch, lambda _: None)  # stdout may be for the predictions
+    loading = loading_ranks(launch, lambda _: None, note=_print_note)  # stdout may be for the predictions
     test = call_on_all_ranks(lambda: _source(options, model, threads, loading), launch)
     if options.command == "evaluate":
         metrics = call_on_all_ranks(lambda: _evaluate(model, test, options, threads), launch)
@@ -110,7 +110,8 @@ def _source(options: SimpleNamespace, model: Any, threads: int, ranks: data.Rank
     shape = shape[1:]
     size = shape[0] if len(shape) == 3 and shape[0] else options.image_size
     if options.dataset is None:
-        source = data.unlabelled_examples(options.data, size, options.validation_crop)
+        exif = options.exif == "apply"
+        source = data.unlabelled_examples(options.data, size, options.validation_crop, exif=exif, log=ranks.note)
     else:
         source = data.load_dataset(build_request(options, size, threads=threads), ranks).test
     if isinstance(source, data.Elements):
@@ -121,6 +122,13 @@ def _source(options: SimpleNamespace, model: Any, threads: int, ranks: data.Rank
             f"shape {source.shape}; use data of the same shape as for training"
         )
     return source
+
+
+def _print_note(text: str) -> None:
+    from horovodjob_trainer import hvd
+
+    if hvd.rank() == 0:
+        print(f"horovodjob_trainer: {text}", file=sys.stderr, flush=True)
 
 
 def _evaluate(model: Any, test: data.Source, options: SimpleNamespace, threads: int) -> dict[str, float]:
