@@ -176,7 +176,7 @@ class Client:
     ) -> Job:
         """The job after its end; `progress` gets it now and after each change.
 
-        Raises Stalled if the job has been stalled for 15 s and only you can mend it, unless `wait_stalled` is set;
+        Raises Stalled if the job has been stalled for 15 s and only you can correct it, unless `wait_stalled` is set;
         TimedOut after `timeout` seconds; NotFound if the job is deleted.
         """
         limit = WaitLimit(timeout, waits_for_stalled=wait_stalled)

@@ -136,7 +136,7 @@ WaitStalled = Annotated[
     bool,
     typer.Option(
         "--wait-stalled",
-        help="Go on waiting for a job that cannot continue until you act. Default: exit with 4 after 15 s.",
+        help="Wait also for a job that cannot continue until you act. Default: exit with 4 after 15 s.",
     ),
 ]
 Raw = Annotated[

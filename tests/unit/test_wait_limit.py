@@ -1,4 +1,4 @@
-"""A wait ends: after its time, and for a job that only the user can mend."""
+"""A wait ends: after its time, and for a job that only the user can correct."""
 
 import pytest
 import typer

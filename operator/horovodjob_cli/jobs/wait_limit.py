@@ -1,4 +1,4 @@
-"""When a wait ends before what it waits for: after a time, or because only the user can mend the job."""
+"""When a wait ends before what it waits for: after a time, or because only the user can correct the job."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ STALLED_SECONDS = 15
 
 
 class WaitLimit:
-    """The limits of one wait, which begins now. `waits_for_stalled`: also for jobs that only the user can mend."""
+    """The limits of one wait, which begins now. `waits_for_stalled`: also for jobs that only the user can correct."""
 
     def __init__(
         self,
