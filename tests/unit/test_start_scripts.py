@@ -147,8 +147,13 @@ OTHER = {"train.lr": "0.1", "a-b": "it's\ntwo $HOME `x`", "empty.x": ""}
 def words_of(run: Path, shell: list[str]) -> str:
     """What a start script saves about a container with variables that a shell cannot have."""
     variables = {"PATH": "/usr/bin:/bin", "GOOD": "x\nnot.one=1"} | OTHER
-    script = f". {ENVIRONMENT}; run={run}; save_other_variables"
-    subprocess.run([*shell, "-euc", script], env=variables, check=True)
+    scripts = {"a.sh": "", "b.py": ""}
+    for name, text in scripts.items():
+        (run / name).write_text(text)
+    # As Kubernetes replaces $$ in a command.
+    start = start_scripts.START.replace("$$", "$").replace("/run/horovodjob", str(run))
+    command = [*shell, "-c", start, start_scripts.digest(scripts), str(run / "a.sh")]
+    subprocess.run(command, env=variables, check=True)
     return (run / "other_variables").read_text()
 
 
@@ -232,3 +237,22 @@ def test_the_command_of_a_pod_has_the_digest_of_the_scripts_that_it_mounts(role:
     assert {"secret": {"name": f"horovodjob-scripts-{digest}"}} in sources
     mounted = {key: base64.b64decode(text).decode() for key, text in scripts_secret("team")["data"].items()}
     assert start_scripts.digest(mounted) == digest
+
+
+@pytest.mark.parametrize(
+    ("answer", "field"),
+    [("Connection refused", "ended"), ("Connection reset by peer", "ended"), ("Connection timed out", "unreachable")],
+)
+def test_the_launcher_reports_workers_that_do_not_answer_after_a_failure(pod: Pod, answer: str, field: str) -> None:
+    hosts = pod.etc.parent / "hosts" / "hosts"
+    hosts.write_text("192.0.2.1 slots=1\n192.0.2.2 slots=1\n192.0.2.3 slots=1\n")
+    ssh = pod.bin / "ssh"
+    refuses = f'*192.0.2.2*true*) echo "ssh: connect to host 192.0.2.2 port 2222: {answer}" >&2; exit 255'
+    ssh.write_text(f'#!/bin/sh\ncase "$*" in {refuses} ;; esac\n')
+    (pod.bin / "mpirun").write_text("#!/bin/sh\nexit 1\n")
+    for program in (ssh, pod.bin / "mpirun"):
+        program.chmod(0o755)
+    output = pod.start("launcher.sh", "true", "./train")
+    message = json.loads((pod.etc.parent / "termination-log").read_text())
+    assert message.pop(field) == "192.0.2.2 ", output
+    assert set(message.values()) == {""}

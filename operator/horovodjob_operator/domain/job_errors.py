@@ -9,16 +9,16 @@ from horovodjob.api.status import MAX_ERRORS, HorovodJobStatus, JobError
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.messages import MAX_MESSAGE_CHARACTERS
 from horovodjob_operator.domain.pods.pod import ContainerTermination, Pod
-from horovodjob_operator.domain.pods.termination_message import termination_reason, unreachable_hosts
+from horovodjob_operator.domain.pods.termination_message import ended_hosts, termination_reason, unreachable_hosts
 from horovodjob_operator.domain.program_output import failure_lines
 
 
 def newest_errors(job: HorovodJob, outcome: Outcome, now: datetime) -> tuple[JobError, ...]:
     """The errors of the status and those of the outcome, as many as a status contains."""
     attempt, pod = job.status.attempt, outcome.blocked_pod
-    errors = (*job.status.errors, *(_failure_error(job, loss, _loss_time(loss, now)) for loss in outcome.worker_losses))
+    errors = (*job.status.errors, *(failure_error(job, loss, _loss_time(loss, now)) for loss in outcome.worker_losses))
     if outcome.failure:
-        errors = (*errors, _failure_error(job, outcome.failure, now))
+        errors = (*errors, failure_error(job, outcome.failure, now))
     elif pod and not any((error.reason, error.attempt) == (outcome.reason, attempt) for error in errors):
         errors = (*errors, _startup_error(attempt, outcome, pod, now))
     return errors[-MAX_ERRORS:]
@@ -26,7 +26,7 @@ def newest_errors(job: HorovodJob, outcome: Outcome, now: datetime) -> tuple[Job
 
 def errors_after(job: HorovodJob, failure: Failure, now: datetime) -> tuple[JobError, ...]:
     """The errors of the status after this failure of the attempt."""
-    return (*job.status.errors, _failure_error(job, failure, now))[-MAX_ERRORS:]
+    return (*job.status.errors, failure_error(job, failure, now))[-MAX_ERRORS:]
 
 
 def is_disruption(error: JobError) -> bool:
@@ -57,7 +57,8 @@ def _startup_error(attempt: int, outcome: Outcome, pod: Pod, now: datetime) -> J
     )
 
 
-def _failure_error(job: HorovodJob, failure: Failure, now: datetime) -> JobError:
+def failure_error(job: HorovodJob, failure: Failure, now: datetime) -> JobError:
+    """The error of a failure of the current attempt."""
     pod, end = failure.pod, failure.pod.termination if failure.pod else None
     return JobError(
         time=now,
@@ -75,7 +76,7 @@ def _message_with_log(failure: Failure, end: ContainerTermination | None) -> str
     """The failure and the last lines of the container's log; for a failed program, only the lines."""
     message = failure.message[:MAX_MESSAGE_CHARACTERS]
     # The failure already contains what a start script wrote.
-    is_script_message = end is not None and (termination_reason(end) or unreachable_hosts(end))
+    is_script_message = end is not None and (termination_reason(end) or unreachable_hosts(end) or ended_hosts(end))
     log = failure_lines(end.message) if end and not is_script_message else ""
     if not log:
         return message

@@ -29,6 +29,7 @@ from horovodjob_operator.domain.checks.queueing import queue_note
 from horovodjob_operator.domain.checks.table import compute_outcome
 from horovodjob_operator.domain.foreign_text import clean_text
 from horovodjob_operator.domain.job_errors import newest_errors
+from horovodjob_operator.domain.late_reports import with_late_report
 from horovodjob_operator.domain.messages import MAX_MESSAGE_CHARACTERS
 from horovodjob_operator.domain.pods.observed import Observed, Refusal
 from horovodjob_operator.domain.pods.pod import Pod
@@ -73,6 +74,7 @@ def next_status(context: JobContext) -> tuple[HorovodJobStatus, Outcome | None]:
         return job.status.model_copy(update={"observed_generation": job.metadata.generation}), None
     if observed.refusal and observed.refusal.is_unreadable and job.status.phase:
         return _stalled_status(job, observed.refusal, now.replace(microsecond=0)), None
+    context = with_late_report(context)
     outcome = _with_queue_note(context, compute_outcome(context))
     return _status(context, outcome, now.replace(microsecond=0)), outcome
 

@@ -111,18 +111,9 @@ prepare_nccl() {
     if [ ! -e /dev/infiniband ]; then export NCCL_IB_DISABLE="${NCCL_IB_DISABLE-1}"; fi
 }
 
-# save_environment: writes the whole environment to files for ssh sessions, which do not inherit it.
+# save_environment: writes the whole environment to a file for ssh sessions, which do not inherit it.
 save_environment() {
     export -p >"$run/environment"
-    save_other_variables
-}
-
-# save_other_variables: writes the variables with names that a shell cannot have, such as train.lr, as words for env.
-# A key of a ConfigMap can be such a name, and most shells drop them. No line of the environment has a line end here.
-save_other_variables() {
-    tr '\n\000' '\001\n' <"/proc/$$/environ" |
-        sed -n "/^[A-Za-z_][A-Za-z0-9_]*=/!{s/'/'\\\\''/g;s/^/'/;s/\$/'/;p;}" |
-        tr '\n\001' ' \n' >"$run/other_variables"
 }
 
 require_user() {

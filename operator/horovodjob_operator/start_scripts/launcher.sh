@@ -7,7 +7,6 @@ set -eu
 prepare_home
 prepare_logs
 prepare_outputs
-save_other_variables
 require_user LauncherFailed
 # MPI must not try other interfaces, such as a bridge without a route to other pods.
 default_route
@@ -143,7 +142,7 @@ elif [ -z "${HOROVODJOB_LAUNCHER_COMMAND:-}" ]; then
     say "mpirun starts $ranks ranks on $workers workers"
 else
     what="the launcher's command"
-    other=$(cat "$run/other_variables")
+    other=$(cat "$run/other_variables" 2>/dev/null || :)
     if [ -n "$other" ]; then
         eval "set -- env $other \"\$@\""
         command -v bash >/dev/null ||
@@ -200,9 +199,8 @@ end_job() {
 }
 trap end_job TERM INT
 
-# unreachable_workers: the addresses of workers that neither accept nor refuse a connection.
-# shellcheck disable=SC2317,SC2329 # called in a pipe
-unreachable_workers() {
+# call_workers: calls each worker over ssh, and keeps what ssh says about those that do not answer.
+call_workers() {
     calls=
     while read -r host _; do
         if [ "$host" = "$HOROVODJOB_ADDRESS" ]; then continue; fi
@@ -210,8 +208,11 @@ unreachable_workers() {
         calls="$calls $!"
     done <"$hosts"
     for pid in $calls; do wait "$pid" || :; done
-    # The messages of glibc and of musl.
-    grep -lE 'timed out|No route to host|unreachable' "$run"/answer-* 2>/dev/null | sed 's/.*answer-//'
+}
+
+# workers_with WORDS: the addresses of workers with such an answer, as many as a termination message can contain.
+workers_with() {
+    grep -lE "$1" "$run"/answer-* 2>/dev/null | sed 's/.*answer-//' | head -n 64 | tr '\n' ' '
 }
 
 code=0
@@ -235,13 +236,16 @@ fi
 if [ "$code" != 0 ]; then
     { tr '\r' '\n' <"$run/last_of_stdout" | tail -n 5; cat "$run/last_of_stderr"; } >/dev/termination-log || :
 fi
-# If ssh cannot connect to a worker, its node or the network has failed, and not the program. The operator reads the
-# addresses, as many as a termination message can contain.
+# If ssh cannot connect to a worker, its node or the network has failed, and not the program. If a worker has no ssh
+# server any more, its container has ended, and its kubelet will report why. The operator reads the addresses.
 if [ "$code" != 0 ] && [ -z "$is_ending" ]; then
-    unreachable=$(unreachable_workers | head -n 64 | tr '\n' ' ')
-    if [ -n "$unreachable" ]; then
-        say "workers that cannot be reached: $unreachable"
-        printf '{"unreachable":"%s"}' "$unreachable" >/dev/termination-log || :
+    call_workers
+    # The messages of glibc and of musl.
+    unreachable=$(workers_with 'timed out|No route to host|unreachable')
+    ended=$(workers_with 'Connection (refused|reset|closed)|closed by remote host')
+    if [ -n "$unreachable$ended" ]; then
+        say "workers that cannot be reached: ${unreachable:-none}; workers that have ended: ${ended:-none}"
+        printf '{"unreachable":"%s","ended":"%s"}' "$unreachable" "$ended" >/dev/termination-log || :
     fi
 fi
 # Ranks that end after TERM have not completed their work, even if their exit code is 0.

@@ -10,7 +10,7 @@ from horovodjob_operator.domain import names
 from horovodjob_operator.domain.autoscaler import ComingNodes
 from horovodjob_operator.domain.pods.observed import Observed
 from horovodjob_operator.domain.pods.pod import Pod
-from horovodjob_operator.domain.pods.termination_message import termination_reason, unreachable_hosts
+from horovodjob_operator.domain.pods.termination_message import ended_hosts, termination_reason, unreachable_hosts
 from horovodjob_operator.domain.queues.queue import Queue
 
 
@@ -71,6 +71,16 @@ class JobContext:
             if pod.is_active and pod.attempt <= launcher.attempt
             if pod.address in hosts or (has_no_ssh and pod.has_unready_node)
         }
+
+    @cached_property
+    def unreported_workers(self) -> dict[int, Pod]:
+        """Workers that had ended when the launcher failed, and whose end no kubelet has reported yet, by index."""
+        launcher = self.launcher
+        if launcher is None or launcher.phase != "Failed" or launcher.termination is None:
+            return {}
+        hosts = ended_hosts(launcher.termination)
+        workers = ((index, pod) for index, pod in sorted(self.workers.items()) if pod.address in hosts)
+        return {index: pod for index, pod in workers if pod.is_active and not pod.is_terminating}
 
     @cached_property
     def deleted_workers(self) -> dict[int, Pod]:

@@ -18,6 +18,8 @@ from horovodjob_operator.domain.program_output import program_sentence
 EVIDENCE_SECONDS = 2
 # A killed rank or a worker that does not answer indicates a problem of a worker; kubelets of busy nodes report late.
 WORKER_EVIDENCE_SECONDS = 10
+# For a worker that is known to have ended: its kubelet will report why, unless the node is lost meanwhile.
+REPORT_SECONDS = 120
 # A common clock skew is worth the wait. A clock that is further ahead is wrong, and its times are not usable.
 MAX_CLOCK_SKEW_SECONDS = 60
 
@@ -59,7 +61,7 @@ def evidence_pending(context: JobContext) -> Outcome | None:
     stored = context.stored_reason
     if launcher is None or launcher.phase != "Failed" or status.phase is None or stored is None:
         return None
-    until = _evidence_deadline(launcher, context.now)
+    until = _evidence_deadline(context, launcher)
     return Outcome(status.phase, *stored, requeue_at=until)
 
 
@@ -92,6 +94,14 @@ def worker_unreachable(context: JobContext) -> Iterable[Failure]:
         message = f"the launcher cannot reach {', '.join(addresses)}"
         pod = next(iter(context.unreachable_workers.values()))
         yield Failure(Reason.NODE_LOST, message, pod, is_disruption=True, is_worker_loss=True)
+
+
+def worker_unreported(context: JobContext) -> Iterable[Failure]:
+    """The launcher ended because a worker had ended, and the kubelet of its node has not reported why."""
+    if _is_evidence_complete(context):
+        for index, pod in context.unreported_workers.items():
+            message = f"worker {index} has ended, and its node {pod.node} has reported no reason for {REPORT_SECONDS} s"
+            yield Failure(Reason.WORKER_LOST, message, pod, is_disruption=True, is_worker_loss=True)
 
 
 def worker_failure(pod: Pod, index: int) -> Failure:
@@ -161,16 +171,18 @@ def _is_evidence_complete(context: JobContext) -> bool:
     pod = context.launcher
     if pod is None or pod.phase != "Failed":
         return False
-    return pod.is_disrupted or context.now >= _evidence_deadline(pod, context.now)
+    return pod.is_disrupted or context.now >= _evidence_deadline(context, pod)
 
 
-def _evidence_deadline(launcher: Pod, now: datetime) -> datetime:
+def _evidence_deadline(context: JobContext, launcher: Pod) -> datetime:
     """When the time for workers to report the cause of the launcher's failure is over."""
-    end = launcher.termination
+    end, now = launcher.termination, context.now
     if end is None or end.finished_at is None:
         return now
     indicates_worker = end.exit_code > 128 or unreachable_hosts(end)
     window = timedelta(seconds=WORKER_EVIDENCE_SECONDS if indicates_worker else EVIDENCE_SECONDS)
+    if context.unreported_workers:
+        window = timedelta(seconds=REPORT_SECONDS)
     if end.finished_at - now > timedelta(seconds=MAX_CLOCK_SKEW_SECONDS):
         return now  # The job must not wait for the time of a wrong clock.
     return end.finished_at + window
@@ -219,5 +231,6 @@ FAILURE_CHECKS: tuple[Callable[[JobContext], Iterable[Failure]], ...] = (
     launcher_lost,
     # The launcher names the workers that it cannot reach, which explains its own exit code.
     worker_unreachable,
+    worker_unreported,
     launcher_failed,
 )

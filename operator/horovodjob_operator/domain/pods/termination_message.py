@@ -33,7 +33,16 @@ def termination_reason(termination: ContainerTermination) -> tuple[Reason, str] 
 
 def unreachable_hosts(termination: ContainerTermination) -> frozenset[str]:
     """Addresses of the workers that the launcher could not reach after mpirun failed."""
-    hosts = _message_fields(termination).get("unreachable")
+    return _hosts(termination, "unreachable")
+
+
+def ended_hosts(termination: ContainerTermination) -> frozenset[str]:
+    """Addresses of the workers that had no ssh server any more after mpirun failed."""
+    return _hosts(termination, "ended")
+
+
+def _hosts(termination: ContainerTermination, field: str) -> frozenset[str]:
+    hosts = _message_fields(termination).get(field)
     return frozenset(hosts.split()) if isinstance(hosts, str) else frozenset()
 
 

@@ -1,0 +1,113 @@
+"""A kubelet that reports the end of a worker late: the wait for its report, and the correction of what was judged."""
+
+import json
+
+import pytest
+
+from horovodjob.api.constants import ConditionType, Phase
+from horovodjob_operator.domain.checks.failure import REPORT_SECONDS
+from unit.domain.fake_cluster import FakeCluster, phase_of, training_job
+
+EVICTION = "The node was low on resource: memory."
+
+
+def launcher_fails(cluster: FakeCluster, *ended: str) -> None:
+    """The launcher fails, and reports the workers that had no ssh server any more."""
+    addresses = " ".join(cluster.pods[name].address for name in ended)
+    cluster.end_container("cifar-launcher", 1, message=json.dumps({"ended": addresses}) if ended else "")
+    cluster.reconcile()
+
+
+def evict(cluster: FakeCluster, name: str = "cifar-worker-1", **facts: object) -> None:
+    """The kubelet reports an eviction under pressure on its node."""
+    disruption = {"reason": "Evicted", "disruption": "TerminationByKubelet", "message": EVICTION}
+    cluster.update_pod(name, phase="Failed", **(disruption | facts))
+    cluster.reconcile()
+
+
+def counts(cluster: FakeCluster) -> tuple[int, int]:
+    return cluster.status.restarts, cluster.status.preemptions
+
+
+@pytest.fixture
+def strict() -> FakeCluster:
+    """A running job that restarts after no failure."""
+    cluster = FakeCluster(training_job(runPolicy={"backoffLimit": 0}))
+    cluster.start()
+    return cluster
+
+
+def test_a_worker_that_has_ended_is_waited_for_until_its_kubelet_reports(strict: FakeCluster) -> None:
+    launcher_fails(strict, "cifar-worker-1")
+    strict.wait(REPORT_SECONDS - 5)
+    strict.reconcile()
+    assert phase_of(strict) is Phase.RUNNING
+    evict(strict)
+    (error,) = strict.status.errors
+    assert (error.reason, error.pod, counts(strict)) == ("Evicted", "cifar-worker-1", (0, 1))
+    assert phase_of(strict) is Phase.RESTARTING
+
+
+def test_the_wait_for_the_report_has_an_end_and_blames_no_rank(strict: FakeCluster) -> None:
+    launcher_fails(strict, "cifar-worker-1")
+    strict.wait(REPORT_SECONDS)
+    strict.reconcile()
+    (error,) = strict.status.errors
+    assert error.message == "worker 1 has ended, and its node node1 has reported no reason for 120 s"
+    assert (error.reason, error.pod, counts(strict)) == ("WorkerLost", "cifar-worker-1", (0, 1))
+
+
+def test_if_all_workers_answer_a_failed_rank_is_blamed_soon(strict: FakeCluster) -> None:
+    launcher_fails(strict)
+    strict.wait(2)
+    strict.reconcile()
+    assert phase_of(strict) is Phase.FAILED
+
+
+@pytest.fixture
+def judged() -> FakeCluster:
+    """A job whose rank was blamed."""
+    cluster = FakeCluster(training_job(runPolicy={"backoffLimit": 3}))
+    cluster.start()
+    launcher_fails(cluster)
+    cluster.wait(2)
+    cluster.reconcile()
+    assert (cluster.status.errors[-1].reason, counts(cluster)) == ("RankFailed", (1, 0))
+    return cluster
+
+
+def test_a_late_report_of_an_eviction_corrects_the_count(judged: FakeCluster) -> None:
+    judged.wait(1)
+    evict(judged)
+    (error,) = judged.status.errors
+    assert (error.reason, error.attempt, error.pod, error.exit_code) == ("Evicted", 1, "cifar-worker-1", 1)
+    assert (phase_of(judged), counts(judged)) == (Phase.RESTARTING, (0, 1))
+    ready = judged.status.condition(ConditionType.READY)
+    assert ready is not None
+    assert (ready.reason, EVICTION in ready.message) == ("Evicted", True)
+    judged.remove_terminating_pods()
+    judged.wait(60)
+    judged.reconcile()
+    assert len(judged.status.errors) == 1
+    assert {"cifar-launcher", "cifar-worker-0", "cifar-worker-1"} == set(judged.pods)
+
+
+def test_a_late_report_of_a_storage_limit_names_the_worker_and_counts_as_before(judged: FakeCluster) -> None:
+    judged.wait(1)
+    evict(judged, disruption="", message="Pod ephemeral local storage usage exceeds its limit")
+    (error,) = judged.status.errors
+    assert (error.reason, error.pod, counts(judged)) == ("WorkerLost", "cifar-worker-1", (1, 0))
+
+
+def test_a_worker_that_ends_after_the_attempt_is_no_cause_of_its_end(judged: FakeCluster) -> None:
+    judged.wait(3)
+    judged.end_container("cifar-worker-1", 137, reason="OOMKilled")
+    judged.reconcile()
+    assert judged.status.errors[0].reason == "RankFailed"
+
+
+def test_our_own_deletion_of_a_worker_is_no_cause(judged: FakeCluster) -> None:
+    judged.wait(1)
+    judged.update_pod("cifar-worker-1", is_terminating=True, phase="Failed")
+    judged.reconcile()
+    assert (judged.status.errors[-1].reason, counts(judged)) == ("RankFailed", (1, 0))
