@@ -86,9 +86,10 @@ class Process:
         self.selection = NamespaceSelection(settings.defaults, is_selective=bool(settings.namespace_selector))
         self.events = EventHandlers(self.store, self.pods, self.work_queue, self.selection, workloads, self.quota_line)
         self.namespaces = settings.watched_namespaces
-        self.job_watch = JobWatch(self.namespaces or ("",))
+        updated, deleted = self.events.job_updated, self.events.job_deleted
+        self.job_watch = JobWatch(self.namespaces or ("",), updated=updated, deleted=deleted)
         self.unfinished_job_list = UnfinishedJobList(
-            self.namespaces or ("",), updated=self.events.job_updated, listed=self._unfinished_jobs_listed
+            self.namespaces or ("",), updated=updated, listed=self._unfinished_jobs_listed
         )
         wait = partial(self.work_queue.wait_for_current, MAX_LIST_DELAY_SECONDS)
         new_list = partial(JobList, client, updated=self.events.job_updated, wait_for_reconciliations=wait)
@@ -220,7 +221,7 @@ class Process:
     async def run(self) -> None:
         """Runs until a signal ends kopf, or until a part fails. Raises OperatorError in that case."""
         registry = kopf.OperatorRegistry()
-        register(registry, self.events)
+        register(registry)
         kopf.on.startup(registry=registry)(self.start)
         kopf.on.cleanup(registry=registry)(self.stop)
         kopf.on.login(registry=registry)(self.connect)

@@ -39,7 +39,7 @@ def namespace(module_namespace: Namespace, images: dict[str, str]) -> Namespace:
         )
         for name, mpi in INSTALLED.items()
     ]
-    own = {"launcherCommand": ["sh", "-c", OWN, "sh", SHOW], "mpi": {"prefix": "/opt/openmpi"}}
+    own: dict[str, Any] = {"launcherCommand": ["sh", "-c", OWN, "sh", SHOW], "mpi": {"prefix": "/opt/openmpi"}}
     module_namespace.apply(CONFIG, *jobs, module_namespace.job("own", **common, **own))
     return module_namespace
 

@@ -1,13 +1,12 @@
-"""Settings and handler of kopf, which only lists and watches HorovodJobs."""
+"""Settings of kopf, which only lists and watches HorovodJobs."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import kopf
 
 from horovodjob.api.constants import GROUP, PLURAL, VERSION
-from horovodjob_operator.controller.watches.event_handlers import EventHandlers
 from horovodjob_operator.kube.requests.api_client import LIST_CHUNK
 from horovodjob_operator.kube.watches.object_watch import silence_seconds
 
@@ -58,13 +57,13 @@ def kopf_settings(timeout_seconds: int) -> kopf.OperatorSettings:
     return settings
 
 
-def register(registry: kopf.OperatorRegistry, events: EventHandlers) -> None:
-    """Registers the only handler of kopf: events of HorovodJobs."""
+def register(registry: kopf.OperatorRegistry) -> None:
+    """Registers a handler that does nothing, because of which kopf lists and watches HorovodJobs.
+
+    The middlewares of kopf's session handle the objects when they arrive. Kopf would parse and copy each of them again,
+    and run a task for it.
+    """
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
-    async def job_event(event: Mapping[str, Any], **_: Any) -> None:  # Kopf would write a result into the status.
-        raw = event["object"]
-        if event["type"] == "DELETED":
-            events.job_deleted(raw)
-        else:
-            events.job_updated(raw)
+    async def job_event(**_: Any) -> None:
+        pass

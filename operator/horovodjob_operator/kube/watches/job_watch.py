@@ -1,13 +1,13 @@
 """Client middlewares for kopf's list and watch of HorovodJobs."""
 
 import asyncio
-import contextlib
 import json
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
+import pydantic_core
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, StreamReader
 
 from horovodjob.api.constants import API_VERSION, FINISHED_FIELD, PLURAL
@@ -65,8 +65,10 @@ class UnfinishedJobList:
         answer = json.loads(await response.read())
         for job in answer["items"]:
             self._uids[namespace].add(job["metadata"]["uid"])
-            with contextlib.suppress(Exception):  # Kopf calls our handler too, and logs its errors.
+            try:
                 self._updated(job)
+            except Exception as error:  # A defect that one job shows must not end the list of all others.
+                log.error("job list: %s: %s: %s", job["metadata"]["name"], type(error).__name__, error, exc_info=error)
         if not answer["metadata"].get("continue"):
             self._listed(self._uids.pop(namespace), int(answer["metadata"]["resourceVersion"]), namespace)
             self._unlisted_namespaces.discard(namespace)
@@ -114,13 +116,21 @@ class ForbiddenRetry:
 
 
 class JobWatch:
-    """Records when each watch of jobs last received data, and makes kopf list again after a failure.
+    """Handles the events of each watch of jobs, and makes kopf list again after a failure.
 
-    Kopf drops bookmarks, the only events in an idle cluster, before it calls its handlers; and it ends at the status
-    code 410 and at events of errors other than an outdated version.
+    Kopf gets only the version of each event, as a bookmark, from which it watches after a lost connection. It drops
+    bookmarks before it calls its handlers; and it ends at the status code 410 and at events of errors other than an
+    outdated version.
     """
 
-    def __init__(self, namespaces: Iterable[str]) -> None:
+    def __init__(
+        self,
+        namespaces: Iterable[str],
+        *,
+        updated: Callable[[Mapping[str, Any]], None],
+        deleted: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        self._updated, self._deleted = updated, deleted
         self._alive_at = dict.fromkeys(namespaces, time.monotonic())
 
     @property
@@ -161,21 +171,43 @@ class JobWatch:
         if verb == "watch" and response.status in (200, 410):
             is_expired = response.status == 410
             response.status = 200
-            response.content = _Events(response.content, is_alive, is_expired=is_expired)  # type: ignore[assignment]
+            events = _Events(response.content, self._handle, is_alive, is_expired=is_expired)
+            response.content = events  # type: ignore[assignment]
         return response
+
+    def _handle(self, line: bytes) -> bytes:
+        """Handles an event, and returns a bookmark in place of it."""
+        event = pydantic_core.from_json(line, cache_strings="keys")
+        raw = event["object"]
+        version = raw["metadata"]["resourceVersion"]
+        if event["type"] != "BOOKMARK":
+            try:
+                (self._deleted if event["type"] == "DELETED" else self._updated)(raw)
+            except Exception as error:  # A defect that one job shows must not end the watch of all others.
+                metadata = raw["metadata"]
+                name = f"{metadata.get('namespace')}/{metadata.get('name')}"
+                log.error("job watch: an event of %s: %s: %s", name, type(error).__name__, error, exc_info=error)
+        return b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%s"}}}' % str(version).encode()
 
 
 class _Events:
-    """The content of the response to a watch: complete events, with the code 410 in each error."""
+    """The content of the response to a watch: a bookmark after the events of a chunk, and the code 410 for an error."""
 
-    def __init__(self, content: StreamReader, on_chunk: Callable[[], None], *, is_expired: bool) -> None:
-        self._content, self._on_chunk, self._is_expired = content, on_chunk, is_expired
+    def __init__(
+        self,
+        content: StreamReader,
+        handle: Callable[[bytes], bytes],
+        on_chunk: Callable[[], None],
+        *,
+        is_expired: bool,
+    ) -> None:
+        self._content, self._handle, self._on_chunk, self._is_expired = content, handle, on_chunk, is_expired
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._content, name)
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """The events, one a chunk. An event that the API server did not complete is dropped."""
+        """Bookmarks and errors, one a chunk. An event that the API server did not complete is dropped."""
         if self._is_expired:
             yield EXPIRED
             return
@@ -183,8 +215,14 @@ class _Events:
         async for chunk in self._content.iter_chunked(size):
             self._on_chunk()
             *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                yield (EXPIRED if _is_error(line) else line) + b"\n"
+            bookmark = b""
+            for line in filter(None, lines):
+                if _is_error(line):
+                    yield EXPIRED + b"\n"
+                    return
+                bookmark = self._handle(line)
+            if bookmark:
+                yield bookmark + b"\n"
 
 
 def _is_error(line: bytes) -> bool:
