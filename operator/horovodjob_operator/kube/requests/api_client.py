@@ -51,12 +51,21 @@ class ApiClient:
     A job has a creation for each pod, and its status must not wait for those of all other jobs.
     """
 
-    def __init__(self, info: kopf.ConnectionInfo, *, limit: int, retry_after: RetryAfter | None = None) -> None:
+    def __init__(
+        self,
+        info: kopf.ConnectionInfo,
+        *,
+        limit: int,
+        retry_after: RetryAfter | None = None,
+        keep_alive_seconds: float = 15,
+    ) -> None:
         context = info.as_ssl_context()
         self.server = info.server
         # Watches do not count: they last for minutes, and must not wait for other requests.
         self._creations, self._others = CreationSlots(max(limit // 2, 1)), asyncio.Semaphore(limit)
-        self._connector = LeaderConnector(ssl=context if isinstance(context, ssl.SSLContext) else True, limit=0)
+        self._connector = LeaderConnector(
+            ssl=context if isinstance(context, ssl.SSLContext) else True, limit=0, keepalive_timeout=keep_alive_seconds
+        )
         # The outermost is first: each try is counted.
         self._middlewares: tuple[ClientMiddlewareType, ...] = (
             *([retry_after] if retry_after else []),

@@ -142,6 +142,15 @@ def silence_seconds(timeout_seconds: int) -> int:
     return min(BOOKMARK_SECONDS, timeout_seconds + TIMEOUT_TOLERANCE_SECONDS)
 
 
+def keep_alive_seconds(timeout_seconds: int) -> int:
+    """How long an idle connection can be used again; a new one costs a TLS handshake.
+
+    When a watch with this timeout has been silent for too long, none is left that has become half-open with it. The API
+    server closes them after 90 s.
+    """
+    return silence_seconds(timeout_seconds) - TIMEOUT_TOLERANCE_SECONDS
+
+
 def watch_retry_seconds(failures: int) -> float:
     """Seconds until a list or watch is tried again after a number of failures in a row."""
     return retry_delay_seconds(failures, first=0.2, jitter=0.5)
