@@ -41,7 +41,7 @@ KNOWN_HOSTS = "known_hosts"
 HOST_KEY_ALIAS = "horovodjob"
 SECRET_VOLUME = "horovodjob-mpi"
 # The admission policy reserves both prefixes for the operator.
-_KEYS_PREFIX, _SCRIPTS_PREFIX = "horovodjob-keys-", "horovodjob-scripts-"
+KEYS_PREFIX, _SCRIPTS_PREFIX = "horovodjob-keys-", "horovodjob-scripts-"
 # One a namespace and release: a release with other scripts has another.
 SCRIPTS_SECRET = f"{_SCRIPTS_PREFIX}{start_scripts.VERSION}"
 DEFAULT_EXPERIMENT = "default"
@@ -60,7 +60,7 @@ def secret_names(job: HorovodJob) -> tuple[str, str]:
 
     The operator cannot read Secrets. The UID in the name says that an existing Secret belongs to the job.
     """
-    return f"{_KEYS_PREFIX}{job.metadata.uid}", SCRIPTS_SECRET
+    return f"{KEYS_PREFIX}{job.metadata.uid}", SCRIPTS_SECRET
 
 
 def scripts_digest(secret_name: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from horovodjob_operator.domain.names import KEYS_PREFIX
 from integration.scenarios import SCENARIOS, outcome, submit_for
 from support.api_client import Api, wait_for
 from support.faults.fault_proxy import NO_FAULT, Fault, FaultProxy, Request
@@ -44,7 +45,7 @@ def test_a_job_starts_although_the_creation_of_its_secret_had_no_response(
 
     def reset_first_creation(request: Request) -> Fault:
         is_creation = request.method == "POST" and request.path.endswith("/secrets")
-        if resets or not is_creation or not request.body["metadata"]["name"].startswith("train-"):
+        if resets or not is_creation or not request.body["metadata"]["name"].startswith(KEYS_PREFIX):
             return NO_FAULT
         resets.append(request)
         return Fault(reset_after=True)

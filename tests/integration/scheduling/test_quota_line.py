@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -46,8 +47,10 @@ def submit_large(submit_job: Submit, *names: str, replicas: int = 8) -> list[Job
     """Jobs that are created one after the other; times of the API server are whole seconds."""
     jobs = []
     for name in names:
-        jobs.append(submit_job(name, worker={"replicas": replicas, "gpus": 0}, runPolicy={"cleanPodPolicy": "All"}))
-        time.sleep(1)
+        job = submit_job(name, worker={"replicas": replicas, "gpus": 0}, runPolicy={"cleanPodPolicy": "All"})
+        created = datetime.fromisoformat(job.get()["metadata"]["creationTimestamp"])
+        wait_for("the next second", lambda: datetime.now(UTC) >= created + timedelta(seconds=1))  # noqa: B023
+        jobs.append(job)
     return jobs
 
 
@@ -58,18 +61,36 @@ def run_to_its_end(job: Job) -> None:
     job.wait("Succeeded")
 
 
-def test_jobs_that_share_a_quota_run_one_after_the_other(submit_job: Submit, api: Api, namespace: str) -> None:
-    CountedQuota(api, namespace, 10)
-    jobs = submit_large(submit_job, "d", "c", "b", "a")
+@pytest.mark.parametrize(("pods", "names"), [(10, "dcba"), (12, "fedcba")])
+def test_jobs_that_share_a_quota_run_one_after_the_other(
+    submit_job: Submit, api: Api, namespace: str, pods: int, names: str
+) -> None:
+    CountedQuota(api, namespace, pods)
+    jobs = submit_large(submit_job, *names)
     for job in jobs:
         wait_for(f"all pods of {job.name}", lambda: has_all_pods(job), seconds=30)  # noqa: B023
         for other in jobs[jobs.index(job) + 1 :]:
-            wait_for("the pods of the others to be gone", lambda: not other.pods())  # noqa: B023
-            assert other.phase == "Queued"
+            wait_for("the others to be without pods", lambda: not other.pods() and other.phase == "Queued")  # noqa: B023
         run_to_its_end(job)
     for job in jobs:
         status = job.status
         assert (status.get("errors", []), status.get("restarts", 0), status.get("preemptions", 0)) == ([], 0, 0)
+
+
+def test_a_quota_of_limits_takes_a_job_whose_launcher_has_no_resources_of_its_own(
+    submit_job: Submit, api: Api, namespace: str
+) -> None:
+    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
+    quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    api.create(quotas, {**body, "spec": {"hard": {"limits.cpu": "8", "limits.memory": "8Gi"}}})
+    wait_for("the quota to be counted", lambda: api.get(f"{quotas}/few").get("status", {}).get("used"))
+    limits = {"cpu": "1", "memory": "1Gi"}
+    job = submit_job("limited", worker={"replicas": 2, "gpus": 0, "resources": {"limits": limits}})
+    wait_for("all pods", lambda: has_all_pods(job))
+    refused = submit_job("unlimited", worker={"replicas": 2, "gpus": 0})
+    message = wait_for("the remedy", lambda: refused.condition("Ready").get("message"))
+    assert "must specify limits.cpu" in message
+    assert "; set requests and limits in spec." in message
 
 
 def test_a_job_starts_within_five_seconds_of_room_whatever_made_it(

@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
+
+import pytest
 
 from horovodjob.api.constants import ConditionType, Phase, Reason
 from horovodjob_operator.domain.checks.backoff import requeue_at
@@ -9,6 +12,7 @@ from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.pods.observed import KubeletEventReason, KubeletWarning, Refusal
 from horovodjob_operator.domain.pods.pod import ContainerWaiting
+from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.status import next_status
 from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
 
@@ -148,3 +152,23 @@ def test_a_refused_job_has_no_pods_and_is_tried_again_with_dry_run_requests() ->
     first, second = (plan_for(JobContext(cluster.job, observed, now), outcome) for now in (cluster.now, retry_at))
     assert (first.delete_all_pods, first.creates_pods, first.requeue_at) == (True, False, retry_at)
     assert (second.dry_run, second.create_launcher, second.create_workers) == (True, True, (1,))
+
+
+@pytest.mark.parametrize(
+    ("spec", "limits"),
+    [
+        ({"worker": {"resources": {"limits": {"cpu": "4", "memory": "8Gi"}}}}, {"cpu": "1", "memory": "1024Mi"}),
+        ({"worker": {"resources": {"limits": {"memory": "8Gi"}}}}, {"memory": "1024Mi"}),
+        ({"worker": {}}, None),
+        (
+            {"worker": {"resources": {"limits": {"cpu": "4"}}}, "launcher": {"resources": {"requests": {"cpu": "1"}}}},
+            None,
+        ),
+    ],
+)
+def test_a_launcher_without_resources_has_limits_of_what_the_workers_have_limits_of(
+    spec: dict[str, Any], limits: dict[str, str] | None
+) -> None:
+    """A quota of limits refuses a pod without them."""
+    container = launcher_pod(training_job(**spec), 1, "", "")["spec"]["containers"][0]
+    assert container["resources"].get("limits") == limits
