@@ -4,11 +4,12 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 from horovodjob_cli.errors import UsageError, one_line
+from horovodjob_cli.terminal_text import UNSAFE, escaped_data, json_escaped
 
 # Columns of a table: title -> JMESPath expression on a record.
 Table = Mapping[str, str]
@@ -69,13 +70,11 @@ class Printer:
             case Format.NONE:
                 return ""
             case Format.YAML:
-                import yaml
-
-                return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True)).rstrip("\n").removesuffix("\n...")
+                return yaml_text([data]).rstrip("\n").removesuffix("\n...")
             case Format.TABLE:
-                return table_text(data, table)
+                return table_text(escaped_data(data), table)
             case Format.TSV:
-                return "\n".join(tsv_lines(data))
+                return "\n".join(tsv_lines(escaped_data(data)))
             case Format.JSONC if uses_color():
                 return colored(json_text(data))
         return json_text(data)
@@ -112,7 +111,20 @@ def uses_color() -> bool:
 
 def json_text(data: Any) -> str:
     """Indented by two, as `az` prints it."""
-    return json.dumps(data, indent=2, ensure_ascii=False)
+    return json_escaped(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def yaml_text(documents: Iterable[Any], width: int = 80) -> str:
+    """YAML documents. Where characters are unsafe, each one beyond ASCII is an escape sequence."""
+    import yaml
+
+    found = list(documents)
+
+    def dump(*, allow_unicode: bool) -> str:
+        return str(yaml.safe_dump_all(found, sort_keys=False, allow_unicode=allow_unicode, width=width))
+
+    text = dump(allow_unicode=True)
+    return dump(allow_unicode=False) if UNSAFE.search(text) else text
 
 
 def colored(text: str) -> str:

@@ -4,7 +4,9 @@ A terminal takes control characters for commands: they write to the clipboard (O
 erase lines. Characters that change the direction of text show other words than those that are there.
 """
 
+import json
 import re
+import sys
 from typing import Any
 
 # C0 (without line feed) and DEL, C1, line separators, bidirectional controls, invisible characters, lone surrogates.
@@ -20,6 +22,17 @@ RESET = "\x1b[0m"
 def escaped(text: str) -> str:
     """The text with each unsafe character shown as kubectl does, `^[` for escape and `\\r`; line feeds remain."""
     return UNSAFE.sub(_shown, text)
+
+
+def message(text: str, end: str = "\n") -> None:
+    """Write a message for the user to standard error, which can have names and sentences of others."""
+    sys.stderr.write(f"{escaped(text)}{end}")
+    sys.stderr.flush()
+
+
+def json_escaped(text: str) -> str:
+    """JSON in which unsafe characters are escape sequences, so that it has the same data."""
+    return UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def escaped_data(data: Any) -> Any:
@@ -39,6 +52,11 @@ def escaped_output(line: str) -> str:
     parts = COLOR.split(line)
     text = "".join(part if index % 2 else _with_tabs(part) for index, part in enumerate(parts))
     return text if len(parts) == 1 else f"{text}{RESET}"
+
+
+def escaped_stream(text: str) -> str:
+    """A part of a program's output, as of `escaped_output`; the ends of lines remain, also those of progress bars."""
+    return "".join(part if part in "\r\n" else escaped_output(part) for part in re.split("([\r\n])", text))
 
 
 def _with_tabs(text: str) -> str:

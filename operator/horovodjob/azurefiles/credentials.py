@@ -5,6 +5,7 @@ The Azure SDK is imported when a credential is made.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
 from horovodjob.api.storage_account import PUBLIC_CLOUD, SECRET_ACCOUNT, SECRET_KEY
@@ -66,6 +67,8 @@ class Options:
     """Hosts that may have the credentials although only a job names them."""
     uses_environment: bool = True
     """False in a server: what its environment and its sign-in may read is not what the user may."""
+    networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Private networks that a server connects to."""
 
 
 def choose_account(

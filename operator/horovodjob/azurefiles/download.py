@@ -3,6 +3,7 @@
 import glob
 import hashlib
 import os
+import re
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -12,10 +13,14 @@ from typing import BinaryIO
 from horovodjob.azurefiles.concurrency import BLOCKS_OF_A_FILE, Transfers
 from horovodjob.azurefiles.errors import FileChanged, FilesError
 from horovodjob.azurefiles.file_lock import lock
-from horovodjob.azurefiles.files import FileState, FileStore, Part, Plan, Progress, joined, no_plan, no_progress
+from horovodjob.azurefiles.files import Entry, FileState, FileStore, Part, Plan, Progress, joined, no_plan, no_progress
 
 BLOCK_BYTES = 8 << 20
 ATTEMPTS = 5
+IS_WINDOWS = os.name == "nt"
+# Windows takes these for separators, drives, streams and patterns, or drops them at the end of a name.
+NOT_ON_WINDOWS = re.compile(r'[\x00-\x1f\\/:*?"<>|]|[. ]$')
+DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d) *", re.IGNORECASE)
 
 
 def download_file(store: FileStore, path: str, target: Path, progress: Progress = no_progress) -> None:
@@ -30,22 +35,55 @@ def download_directory(
     store: FileStore, path: str, target: Path, progress: Progress = no_progress, plan: Plan = no_plan
 ) -> None:
     """Download a whole directory, several files at a time. Raises FilesError, OSError."""
-    files = list(_files(store, path, target))
+    files = list(_Tree(store, path).files(target))
     plan(len(files), sum(size for _, _, size in files))
     _Download(store, progress).run([(path, target) for path, target, _ in files])
 
 
-def _files(store: FileStore, path: str, target: Path) -> Iterator[tuple[str, Path, int]]:
-    """Path, target and size of each file below a directory, whose target is created."""
-    target.mkdir(parents=True, exist_ok=True)
-    for entry in store.entries(path):
-        if "/" in entry.name or entry.name in ("", ".", ".."):
-            raise FilesError(f"{path}: the service lists the name {entry.name!r}, which is not that of a file")
-        inner = joined(path, entry.name), target / entry.name
-        if entry.is_directory:
-            yield from _files(store, *inner)
-        else:
-            yield *inner, entry.size
+def local_name(name: str) -> str:
+    """The name, which a file of this machine can have. Raises FilesError for one that leads out of its directory."""
+    if "/" in name or "\0" in name or name in ("", ".", ".."):
+        raise FilesError(f"{name!r} is listed, and is not the name of a file")
+    if IS_WINDOWS and (NOT_ON_WINDOWS.search(name) or DEVICE.fullmatch(name.partition(".")[0])):
+        raise FilesError(f"{name!r} cannot be the name of a file on Windows: download it on Linux or macOS")
+    return name
+
+
+class _Tree:
+    """The files below a directory of a store.
+
+    Links to directories are followed on the device of that directory, but not to a directory that contains them, and
+    within another link once: links of a volume can form loops, and lead to `/proc`.
+    """
+
+    def __init__(self, store: FileStore, path: str) -> None:
+        self._store, self._path = store, path
+        self._root = store.identity(path)
+        self._device = self._root.partition(":")[0]
+        self._followed: set[str] = set()
+
+    def files(self, target: Path) -> Iterator[tuple[str, Path, int]]:
+        """Path, target and size of each file; the targets of directories are created."""
+        return self._files(self._path, target, frozenset((self._root,)), within_link=False)
+
+    def _files(
+        self, path: str, target: Path, above: frozenset[str], *, within_link: bool
+    ) -> Iterator[tuple[str, Path, int]]:
+        target.mkdir(parents=True, exist_ok=True)
+        for entry in self._store.entries(path):
+            inner = joined(path, entry.name), target / local_name(entry.name)
+            if not entry.is_directory:
+                yield *inner, entry.size
+            elif not entry.is_link or self._follows(entry, above, within_link=within_link):
+                is_within = within_link or entry.is_link
+                yield from self._files(*inner, above | {entry.identity}, within_link=is_within)
+
+    def _follows(self, link: Entry, above: frozenset[str], *, within_link: bool) -> bool:
+        if link.identity in above or link.identity.partition(":")[0] != self._device:
+            return False
+        is_new = link.identity not in self._followed
+        self._followed.add(link.identity)
+        return is_new or not within_link
 
 
 class _Download:

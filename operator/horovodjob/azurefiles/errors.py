@@ -4,6 +4,7 @@ FilesError
 ├── InvalidLocation      a name or URL that is not valid
 ├── CredentialsMissing   no credentials
 ├── HostNotAllowed       a host that gets no credentials of the user
+├── AddressRefused       an address that a server does not connect to
 ├── AccessDenied         key or SAS refused, no role, network rules
 ├── NotFound             ShareNotFound, DirectoryNotFound, FileNotFound
 ├── AlreadyExists
@@ -26,6 +27,10 @@ class CredentialsMissing(FilesError):
 
 class HostNotAllowed(FilesError):
     """A job names a host that is neither one of Azure for the account nor allowed by the user."""
+
+
+class AddressRefused(FilesError):
+    """A host has an address that a server does not connect to."""
 
 
 class AccessDenied(FilesError):

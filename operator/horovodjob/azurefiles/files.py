@@ -23,13 +23,18 @@ def no_plan(files: int, size: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file or directory in a listing; `written` is the time of its content, which an upload keeps."""
+    """A file or directory in a listing; `written` is the time of its content, which an upload keeps.
+
+    `identity` is that of a directory, as of `FileStore.identity`; `is_link` is true of a link to one.
+    """
 
     name: str
     is_directory: bool
     size: int
     modified: datetime | None = None
     written: datetime | None = None
+    identity: str = ""
+    is_link: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,10 @@ class FileStore(Protocol):
 
     def is_directory(self, path: str) -> bool:
         """Whether there is a directory with this path."""
+        ...
+
+    def identity(self, directory: str) -> str:
+        """Device and inode of a directory, as device:inode; empty in a store without links."""
         ...
 
     def state(self, path: str) -> FileState:

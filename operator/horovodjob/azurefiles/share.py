@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.core.pipeline.transport import RequestsTransport
 from azure.storage.fileshare import (
     ExponentialRetry,
     FileSasPermissions,
@@ -57,12 +58,19 @@ class Retries(ExponentialRetry):
 class Share:
     """One share of an account. Every method raises FilesError.
 
-    `find_key` gives the account's key to a sign-in without a role for the files; its errors pass through.
+    `find_key` gives the account's key to a sign-in without a role for the files; its errors pass through. `transport`
+    is that of a server.
     """
 
-    def __init__(self, account: Account, name: str, find_key: Callable[[], str] | None = None) -> None:
+    def __init__(
+        self,
+        account: Account,
+        name: str,
+        find_key: Callable[[], str] | None = None,
+        transport: RequestsTransport | None = None,
+    ) -> None:
         check_share_name(name)
-        self.account, self.name, self._find_key = account, name, find_key
+        self.account, self.name, self._find_key, self._transport = account, name, find_key, transport
 
     @cached_property
     def _client(self) -> ShareClient:
@@ -91,6 +99,7 @@ class Share:
             max_single_get_size=64 << 20,  # a read is one request, so its bytes are those of one version
             retry_policy=Retries(**RETRIES),
             permit_redirects=False,  # another host would get the SAS
+            transport=self._transport,
         )
 
     def create(self, quota_gib: int | None = None) -> bool:
@@ -135,6 +144,10 @@ class Share:
                     raise
                 return False
         return True
+
+    def identity(self, directory: str) -> str:
+        """Shares have no links to directories."""
+        return ""
 
     def entries(self, directory: str, prefix: str = "") -> list[Entry]:
         """The entries of the directory with this prefix, sorted by name. Raises DirectoryNotFound."""

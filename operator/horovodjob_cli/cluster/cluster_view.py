@@ -1,7 +1,6 @@
 """Data of `hvj cluster`: nodes and pods of jobs from Kubernetes, and AKS node pools from Azure."""
 
 import json
-import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from horovodjob.api.constants import LABEL_JOB
 from horovodjob_cli.cluster import aks, kube, node_pools, queues
 from horovodjob_cli.errors import CliError, NotFound
+from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
 ADVICE = (
@@ -228,4 +228,4 @@ def items(response: Any) -> list[Object]:
 
 def warn(sentence: str) -> None:
     """Write a warning to standard error."""
-    sys.stderr.write(f"warning: {sentence}\n")
+    message(f"warning: {sentence}")

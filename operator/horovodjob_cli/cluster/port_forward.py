@@ -4,7 +4,6 @@ import contextlib
 import re
 import select
 import socket
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.connections import streams
 from horovodjob_cli.cluster.watch import changes
 from horovodjob_cli.errors import CliError, UsageError, one_line, to_cli_error
+from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
 LOOPBACK = "127.0.0.1"
@@ -100,12 +100,12 @@ def _serve(connection: socket.socket, pod: Object, remote: int) -> None:
                 core.connect_get_namespaced_pod_portforward, metadata["name"], metadata["namespace"], ports=str(remote)
             )
         except Exception as error:
-            sys.stderr.write(f"error: {to_cli_error(error)}\n")
+            message(f"error: {to_cli_error(error)}")
             return
         with contextlib.closing(tunnel), contextlib.suppress(OSError):
             _copy(connection, tunnel.socket(remote))
-        if message := tunnel.error(remote):
-            sys.stderr.write(f"error: port {remote} of pod {metadata['name']}: {one_line(message)}\n")
+        if problem := tunnel.error(remote):
+            message(f"error: port {remote} of pod {metadata['name']}: {one_line(problem)}")
 
 
 def _copy(one: socket.socket, other: socket.socket) -> None:

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -10,6 +9,7 @@ from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.connections import pause
 from horovodjob_cli.cluster.ticks import with_ticks
 from horovodjob_cli.errors import NotFound
+from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
 Result = TypeVar("Result")
@@ -20,7 +20,7 @@ RETRY_SECONDS = (0.5, 1, 2, 4, 8, 15)
 SYNCED = "SYNCED"
 OBJECTS_OF_A_PAGE = 500
 LIST_SECONDS = (10, 60)
-LOST = "the connection to the cluster is lost; trying again\n"
+LOST = "the connection to the cluster is lost; trying again"
 TRANSIENT = (0, 410, 429, 500, 502, 503, 504)
 
 
@@ -87,7 +87,7 @@ def retried(request: Callable[[], Result]) -> Result:
             if isinstance(error, ApiException) and error.status not in TRANSIENT:
                 raise
             if failures == 1:
-                sys.stderr.write(LOST)
+                message(LOST)
             pause(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
     raise AssertionError
 
@@ -152,7 +152,7 @@ def changes(
                 raise
             version = ""
             if failures == 1:
-                sys.stderr.write(LOST)
+                message(LOST)
             pause(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
             failures += 1
 

@@ -21,6 +21,7 @@ from typer.models import ParameterInfo
 from horovodjob_cli import errors, options, output
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import name_completion
+from horovodjob_cli.terminal_text import escaped, message
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -178,8 +179,8 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise errors.UsageError("standard input is not a terminal, so this cannot be confirmed; add --yes")
-    if not typer.confirm(question, err=True):
-        sys.stderr.write("nothing was changed\n")
+    if not typer.confirm(escaped(question), err=True):
+        message("nothing was changed")
         raise typer.Exit(1)
 
 
@@ -199,13 +200,13 @@ def run(arguments: list[str], program: str) -> int:
     except typer.Abort:
         raise KeyboardInterrupt from None
     except typer.TyperException as error:
-        sys.stderr.write(f"error: {usage(error, program)}\n")
+        message(f"error: {usage(error, program)}")
         return error.exit_code
     except BrokenPipeError:
         raise
     except Exception as error:
         found = errors.to_cli_error(error)
-        sys.stderr.write(f"error: {found}\n")
+        message(f"error: {found}")
         return found.exit_code
     return 0
 

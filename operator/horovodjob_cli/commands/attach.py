@@ -1,7 +1,6 @@
 """`hvj attach`."""
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -14,6 +13,7 @@ from horovodjob_cli.jobs import batchai_records
 from horovodjob_cli.jobs.job_output import show_output
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import Experiment, Quiet, Raw, Timeout, WaitStalled, Workspace
+from horovodjob_cli.terminal_text import message
 
 app = group("The output of a job.")
 
@@ -45,10 +45,10 @@ def advice_on_interrupt(job: kube.Object) -> Iterator[None]:
     try:
         yield
     except (Stalled, TimedOut):
-        sys.stderr.write(advice(job))
+        message(advice(job), end="")
         raise
     except KeyboardInterrupt:
-        sys.stderr.write(f"\n{advice(job)}")
+        message(f"\n{advice(job)}", end="")
         raise
 
 

@@ -22,6 +22,7 @@ from horovodjob_cli.commands import CLUSTER_COMMANDS, command, group
 from horovodjob_cli.errors import CliError, UsageError
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.output import ListTable
+from horovodjob_cli.terminal_text import escaped, message
 
 Object = dict[str, Any]
 COLUMNS = ListTable(
@@ -265,12 +266,13 @@ def _shown_states(title: str, quiet: bool) -> Iterator[Callable[[str], None]]:
         def line(state: str) -> None:
             if seen[-1:] != [state]:
                 seen.append(state)
-                sys.stderr.write(f"{title}: {state}\n")
+                message(f"{title}: {state}")
 
         yield line
         return
     from rich.console import Console
+    from rich.text import Text
 
     began = time.monotonic()
-    with Console(stderr=True).status(title) as status:
-        yield lambda state: status.update(f"{title}: {state}, {time.monotonic() - began:.0f} s")
+    with Console(stderr=True).status(Text(escaped(title))) as status:
+        yield lambda state: status.update(Text(escaped(f"{title}: {state}, {time.monotonic() - began:.0f} s")))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from horovodjob.api.constants import KIND
 from horovodjob.batchai.names import DNS_LABEL_LENGTH
@@ -26,6 +25,8 @@ from horovodjob_cli.options import (
     StorageAccountName,
     Variables,
 )
+from horovodjob_cli.output import yaml_text
+from horovodjob_cli.terminal_text import message
 
 app = group("Convert Batch AI's job.json or Kubeflow's MPIJob to YAML.")
 Object = dict[str, Any]
@@ -92,9 +93,9 @@ def convert(
     for submission in _converted(config_file, overrides):
         with_variables = manifests.with_variables(submission, env) if submission.job.get("kind") == KIND else submission
         for warning in with_variables.warnings:
-            sys.stderr.write(f"warning: {warning}\n")
+            message(f"warning: {warning}")
         objects += [*with_variables.secrets, with_variables.job]
-    sys.stdout.write(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, width=120))
+    sys.stdout.write(yaml_text(objects, width=120))
 
 
 def _converted(path: Path, overrides: manifests.Overrides) -> list[manifests.Submission]:

@@ -1,9 +1,11 @@
 """`hvj dashboard`."""
 
 import asyncio
+import contextlib
 import socket
 import sys
 import webbrowser
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -12,6 +14,7 @@ from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import CliError
 from horovodjob_cli.options import ListedWorkspace
+from horovodjob_cli.terminal_text import message
 
 app = group("A page with the jobs of a cluster.")
 LOOPBACK = "127.0.0.1"
@@ -32,6 +35,7 @@ def dashboard(
 ) -> None:
     """Serve a page with the jobs of a cluster on this machine, with the rights of the kubeconfig, until Ctrl-C."""
     try:
+        from horovodjob_dashboard.local_access import redirecting_file
         from horovodjob_dashboard.server import Context, serve
     except ModuleNotFoundError as error:
         raise CliError(f"the dashboard needs {error.name}; run `pip install 'horovodjob[dashboard]'`") from None
@@ -54,12 +58,13 @@ def dashboard(
             f"port {port} of {LOOPBACK} cannot be used ({error.strerror}); choose another with --port"
         ) from None
 
-    def is_ready(address: str) -> None:
-        sys.stdout.write(f"{address}\n")
-        sys.stdout.flush()
-        sys.stderr.write("Ctrl-C ends the dashboard\n")
-        if browser:
-            webbrowser.open(address)
+    with listener, contextlib.ExitStack() as stack:
 
-    with listener:
+        def is_ready(new_address: Callable[[], str]) -> None:
+            sys.stdout.write(f"{new_address()}\n")
+            sys.stdout.flush()
+            message("Ctrl-C ends the dashboard")
+            if browser:
+                webbrowser.open(stack.enter_context(redirecting_file(new_address())))
+
         asyncio.run(serve(listener, contexts, is_ready))

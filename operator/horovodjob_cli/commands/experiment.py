@@ -1,7 +1,6 @@
 """`hvj experiment`: jobs with the same label, and a ConfigMap that represents an experiment without jobs."""
 
 import json
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from horovodjob_cli.jobs import batchai_records, job_creation, plots
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import ListedWorkspace, Name, NoWait, PlotOutput, Timeout, Workspace, Yes
 from horovodjob_cli.output import Format
+from horovodjob_cli.terminal_text import message
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "hvj"}
 SELECTOR = f"app.kubernetes.io/managed-by=hvj,{LABEL_EXPERIMENT}"
@@ -98,16 +98,16 @@ def compare(
         known = ", ".join(training_history.metric_names(jobs)) or "none"
         raise NotFound(f"no job of experiment {name} has reported a metric {chosen}; there are: {known}")
     if goal is None:
-        sys.stderr.write(
+        message(
             f"whether a lower or a higher {chosen} is better is not known, so no job is the best: "
-            "choose with --goal min or --goal max\n"
+            "choose with --goal min or --goal max"
         )
     settings = {each: f"settings.{json.dumps(each)}" for each in rows[0]["settings"]}
     if output is None or isinstance(output, Format):
         return CommandResult(rows, table={"Job": "job", **_value_columns(chosen, goal), **settings})
     flat = [{"job": row["job"], **_values(row), **row["settings"]} for row in rows]
     plots.write_picture(Path(output), jobs, [chosen], flat)
-    sys.stderr.write(f"wrote {output}\n")
+    message(f"wrote {output}")
     return None
 
 

@@ -1,6 +1,5 @@
 """`hvj job`: training jobs."""
 
-import sys
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -37,6 +36,7 @@ from horovodjob_cli.options import (
     Workspace,
     Yes,
 )
+from horovodjob_cli.terminal_text import message
 
 app = group("Training jobs, their files, logs and nodes.", JOB_COMMANDS)
 
@@ -138,7 +138,7 @@ def create(
     submitted = manifests.with_variables(manifests.read(config_file, overrides), env)
     submitted = manifests.with_queue(submitted, queue, priority)
     for warning in submitted.warnings:
-        sys.stderr.write(f"warning: {warning}\n")
+        message(f"warning: {warning}")
     if dry_run is not DryRun.CLIENT:
         job_creation.check(submitted)
     if dry_run is not DryRun.NONE:

@@ -16,7 +16,8 @@ from horovodjob_cli.files.file_transfers import download_to
 from horovodjob_cli.files.job_files import STDOUTERR, JobEnd, job_with_output, open_directory
 from horovodjob_cli.files.shares import FILE_TABLE, TRANSFER_TABLE, file_record, with_account
 from horovodjob_cli.jobs import batchai_records
-from horovodjob_cli.options import Experiment, JobName, Quiet, Workspace
+from horovodjob_cli.options import Experiment, JobName, Quiet, Raw, Workspace
+from horovodjob_cli.terminal_text import escaped_stream, message
 
 app = group("Files of a job on its share, also after its pods are deleted.")
 DirectoryId = Annotated[
@@ -50,7 +51,7 @@ def list_(
         except DirectoryNotFound:
             if batchai_records.is_finished(found) or path != ".":
                 raise
-            sys.stderr.write(f"job {job} has not written files yet\n")
+            message(f"job {job} has not written files yet")
             return []
         expires_at = datetime.fromtimestamp(time.time() + expiry * 60, UTC)
         links = [
@@ -70,6 +71,7 @@ def stream(
     path: RelativePath = ".",
     workspace: Workspace = None,
     experiment: Experiment = None,
+    raw: Raw = False,
 ) -> None:
     """Print a file as it grows, until the job has ended and the whole file is printed."""
     from horovodjob.azurefiles.tail import tail
@@ -78,7 +80,8 @@ def stream(
     with open_directory(found, directory_id, path, account) as place:
         end = JobEnd(found)
         for text in tail(place.store, f"{place.path}/{file_name}", end.has_ended, sleep=end.wait):
-            sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+            shown = escaped_stream(text) if sys.stdout.isatty() and not raw else text
+            sys.stdout.buffer.write(shown.encode("utf-8", "surrogateescape"))
             sys.stdout.buffer.flush()
 
 

@@ -14,6 +14,7 @@ from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import CliError, NotFound, UsageError
 from horovodjob_cli.jobs.logs import source
 from horovodjob_cli.options import Experiment, JobName, Workspace
+from horovodjob_cli.terminal_text import message
 
 TABLE = {"ID": "nodeId", "IP": "ipAddress", "Pod": "podName", "State": "state"}
 app = group("Nodes and pods of a job.")
@@ -78,7 +79,7 @@ def exec_(
         for each in forwardings:
             target = pod if each.host in LOCAL_NAMES else _chosen(found, each.host.partition(".")[0])
             port = stack.enter_context(forwarded_port(target, each.local, each.remote))
-            sys.stderr.write(f"localhost:{port} leads to port {each.remote} of pod {target['metadata']['name']}\n")
+            message(f"localhost:{port} leads to port {each.remote} of pod {target['metadata']['name']}")
             targets.append(target)
         if words:
             raise typer.Exit(pod_exec.run(pod, words, stdin=stdin, tty=tty))

@@ -13,6 +13,7 @@ from horovodjob_cli.errors import CliError, NotFound, UsageError
 from horovodjob_cli.jobs import plots
 from horovodjob_cli.options import Experiment, PlotOutput, Workspace
 from horovodjob_cli.output import Format
+from horovodjob_cli.terminal_text import message
 
 app = group("Curves of the training of jobs.")
 
@@ -41,7 +42,7 @@ def plot(
         return [row for job in drawn for row in training_history.rows(job)]
     if output is not None:
         plots.write_picture(Path(output), drawn, metrics)
-        sys.stderr.write(f"wrote {output}\n")
+        message(f"wrote {output}")
         return None
     sys.stdout.write("\n\n".join(plots.text_plot(drawn, name) for name in metrics) + "\n")
     return None

@@ -1,6 +1,7 @@
 """Names of the cluster's objects, for the completion of options. Without an answer of the cluster there are none."""
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -49,6 +50,7 @@ def _pool_names(context: typer.Context) -> list[str]:
     return list(node_pools.pools(found["items"]))
 
 
+PLAIN = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 BY_GROUP: dict[str, Callable[[typer.Context], list[str]]] = {
     "job": _job_names,
     "experiment": _experiment_names,
@@ -70,12 +72,15 @@ def _own_names(context: typer.Context) -> list[str]:
 
 
 def _completing(names: Callable[[typer.Context], Iterable[str]]) -> Callable[..., list[str]]:
-    """A completion for typer. It shows no error, because the command itself reports it."""
+    """A completion for typer. It shows no error, because the command itself reports it.
+
+    The author of a job chooses its name, and a shell would run what is in `$(...)`.
+    """
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         with contextlib.suppress(Exception):
             kube.choose(_given(ctx, "kubeconfig"), _given(ctx, "context"))
-            return sorted({name for name in names(ctx) if name.startswith(incomplete)})
+            return sorted({name for name in names(ctx) if name.startswith(incomplete) and PLAIN.fullmatch(name)})
         return []
 
     return complete

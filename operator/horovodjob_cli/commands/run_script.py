@@ -42,6 +42,7 @@ from horovodjob_cli.runs import sweep as sweeps
 from horovodjob_cli.runs.job_manifest import OUTPUT, submission
 from horovodjob_cli.runs.local import run_here
 from horovodjob_cli.runs.request import RunRequest, claim_name, claim_paths, elastic_range
+from horovodjob_cli.terminal_text import message
 
 app = group("Run a script as a job.")
 # Programs that start several processes of a training, as mpirun of the job does already.
@@ -230,16 +231,16 @@ def run(
         sys.stdout.write(execution.yaml_text(submission(request, namespace)))
         return None
     if request.is_command and request.args and not quiet:
-        sys.stderr.write(_command_text(request))
+        message(_command_text(request), end="")
     job = execution.create(request, namespace, quiet=quiet)
     if detach:
         sys.stdout.write(f"{batchai_records.display_name(job)}\n")
         if not quiet:
-            sys.stderr.write(advice(job))
+            message(advice(job), end="")
         return None
     with advice_on_interrupt(job):
         if not quiet:
-            sys.stderr.write(f"created job {batchai_records.display_name(job)} in workspace {namespace}\n")
+            message(f"created job {batchai_records.display_name(job)} in workspace {namespace}")
         ended = show_output(job, limit, quiet=quiet, raw=raw)
     code = batchai_records.exit_code(ended)
     if download and code == 0:

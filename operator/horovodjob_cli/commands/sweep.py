@@ -1,6 +1,5 @@
 """`hvj sweep`: jobs of one experiment with the parameters that Optuna chooses."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +16,7 @@ from horovodjob_cli.jobs import job_creation, sweep_records
 from horovodjob_cli.jobs import sweep as sweeps
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import BestGoal, Metric, NewSetup, Quiet, Sampler, Timeout, WaitStalled, Workspace
+from horovodjob_cli.terminal_text import message
 
 # The second alternative reads a manifest, which a dry run prints.
 TABLE = {
@@ -110,7 +110,7 @@ def show(name: SweepName, workspace: Workspace = None, metric: Metric = None, go
         own = {number: trial for number, trial in trials.items() if trial.setup == setup}
         note = f", setup {setup}," if len(setups) > 1 else ""
         most = f" of {definition.trials} trials" if setup == definition.setup else ""
-        sys.stderr.write(f"sweep {name}{note} {_summary(own, definition, most)}\n")
+        message(f"sweep {name}{note} {_summary(own, definition, most)}")
     records = [sweep_trials.record(trial, definition.metric) for trial in trials.values()]
     return CommandResult(records, table={**TABLE, "Setup": "setup"} if len(setups) > 1 else TABLE)
 
@@ -132,7 +132,7 @@ def best(name: SweepName, workspace: Workspace = None, metric: Metric = None, go
     trials = sweep_records.trials_of(jobs, definition)
     own = sweep_records.compared(trials, definition)
     if others := len(trials) - len(own):
-        sys.stderr.write(f"{others} trials have another setup and are not compared: see `hvj sweep show {name}`\n")
+        message(f"{others} trials have another setup and are not compared: see `hvj sweep show {name}`")
     return _best_record(sweep_trials.best(own, definition.goal), definition)
 
 
@@ -143,9 +143,10 @@ def followed(sweep: sweeps.Sweep, limit: WaitLimit) -> Any:
         sweep.run(limit)
     except KeyboardInterrupt:
         name = definition.name
-        sys.stderr.write(
+        message(
             f"\nthe jobs of sweep {name} still run; `hvj sweep resume {name}` continues it, "
-            f"`hvj experiment delete -n {name}` deletes it"
+            f"`hvj experiment delete -n {name}` deletes it",
+            end="",
         )
         raise
     return _best_record(sweep.best, definition)

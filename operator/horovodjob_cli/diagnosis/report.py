@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Sequence
 
 from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Outcome
+from horovodjob_cli.terminal_text import escaped
 
 # Escape sequences: bold red, yellow, dim, green.
 COLORS = {Outcome.BLOCKS: "1;31", Outcome.WARNING: "33", Outcome.NOT_CHECKED: "2", Outcome.OK: "32"}
@@ -18,8 +19,10 @@ def report(results: Sequence[CheckResult], columns: int, *, in_color: bool) -> s
         if in_color:
             outcome = f"\x1b[{COLORS[result.outcome]}m{outcome}\x1b[0m"
         indent = " " * WIDTH
-        message = textwrap.wrap(f"{result.check}: {result.message}", max(columns - WIDTH, 20), break_on_hyphens=False)
+        message = textwrap.wrap(
+            escaped(f"{result.check}: {result.message}"), max(columns - WIDTH, 20), break_on_hyphens=False
+        )
         lines += [outcome + message[0], *(indent + line for line in message[1:])]
         if result.command:
-            lines.append(f"{indent}$ {result.command}")
+            lines.append(f"{indent}$ {escaped(result.command)}")
     return "\n".join(lines)

@@ -10,15 +10,16 @@ from typing import Any
 from horovodjob.azurefiles.files import FileStore
 from horovodjob_cli.errors import UsageError
 from horovodjob_cli.files.shares import transfer_record
+from horovodjob_cli.terminal_text import escaped
 
 NAME_WIDTH = 28
 
 
 def download_to(destination: Path, store: FileStore, source: str, *, name: str, quiet: bool) -> Any:
     """Download a file or a whole directory; `name` is the local name for the root."""
-    from horovodjob.azurefiles.download import download_directory, download_file
+    from horovodjob.azurefiles.download import download_directory, download_file, local_name
 
-    target = destination / (source.rpartition("/")[2] or name) if destination.is_dir() else destination
+    target = destination / local_name(source.rpartition("/")[2] or name) if destination.is_dir() else destination
     if not target.parent.is_dir():
         raise UsageError(f"--dest {destination}: the directory {target.parent} does not exist")
     is_directory = not source or store.is_directory(source)
@@ -95,6 +96,7 @@ def progress_bars(*, quiet: bool) -> Iterator[Display]:
 
 def shortened_name(name: str) -> str:
     """The name, with an ellipsis in the middle if it is too long for a terminal of 80 columns."""
+    name = escaped(name)
     if len(name) <= NAME_WIDTH:
         return name
     half = (NAME_WIDTH - 1) // 2

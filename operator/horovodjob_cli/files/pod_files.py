@@ -3,7 +3,6 @@
 The pod needs a shell with cat, head, stat and tail, which an image with ssh and MPI has.
 """
 
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from horovodjob_cli.cluster import exec as pod_exec
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import CliError
 from horovodjob_cli.files import volume_pods
+from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
 MISSING = 44
@@ -27,12 +27,15 @@ STATE = """
 stat -L -c '%s %i %y' -- "$1" || exit
 """
 READ = f'{STATE} tail -c "+$2" -- "$1" | head -c "$3"'
-# One record for each file: a line of attributes, the name, a NUL.
+# One record for each file and directory, and for links to them: a line of attributes, the name, a NUL.
 LIST = """
 cd -- "$1" 2>/dev/null || exit 44
 for name in * .*; do
     case $name in .|..) continue ;; esac
-    stat -L -c '%s %Y %F' -- "$name" 2>/dev/null && printf '%s\\0' "$name"
+    [ -f "$name" ] || [ -d "$name" ] || continue
+    link=file
+    [ ! -h "$name" ] || link=link
+    stat -L -c "$link %s %Y %d:%i %F" -- "$name" 2>/dev/null && printf '%s\\0' "$name"
 done
 exit 0
 """
@@ -57,6 +60,11 @@ class PodFiles:
     def is_directory(self, path: str) -> bool:
         """Whether there is a directory with this path."""
         return self._run('[ -d "$1" ]', _absolute(path))[0] == 0
+
+    def identity(self, directory: str) -> str:
+        """Device and inode of the directory."""
+        code, output = self._run("stat -L -c '%d:%i' -- \"$1\"", _absolute(directory))
+        return "" if code else output.decode().strip()
 
     def state(self, path: str) -> FileState:
         """Size, modification time and inode of the file."""
@@ -114,9 +122,7 @@ class PodFiles:
 
     def _new_pod(self) -> Object:
         self._own = wanted = reader_pod(self._job)  # before it exists: Ctrl-C can come before the answer
-        sys.stderr.write(
-            f"reading the job's volume through pod {wanted['metadata']['name']}, which is deleted afterwards\n"
-        )
+        message(f"reading the job's volume through pod {wanted['metadata']['name']}, which is deleted afterwards")
         self._own = volume_pods.started(wanted, "reads the job's volume")
         return self._own
 
@@ -163,7 +169,13 @@ def _absolute(path: str) -> str:
 
 def _entry(record: bytes) -> Entry:
     facts, _, name = record.partition(b"\n")
-    size, modified, kind = facts.decode().split(" ", 2)
+    link, size, modified, identity, kind = facts.decode().split(" ", 4)
     is_directory = kind == "directory"
-    moment = datetime.fromtimestamp(int(modified), UTC)
-    return Entry(name.decode(errors="replace"), is_directory, 0 if is_directory else int(size), moment)
+    return Entry(
+        name.decode(errors="replace"),
+        is_directory,
+        0 if is_directory else int(size),
+        datetime.fromtimestamp(int(modified), UTC),
+        identity=identity if is_directory else "",
+        is_link=link == "link",
+    )

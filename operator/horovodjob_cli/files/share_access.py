@@ -41,7 +41,11 @@ def open_share(
 
     # The errors of the SDK contain what it logs.
     logging.getLogger("azure").addHandler(logging.NullHandler())
-    return Share(chosen, share, (lambda: _listed_key(chosen.name, options)) if options.uses_environment else None)
+    if options.uses_environment:
+        return Share(chosen, share, lambda: _listed_key(chosen.name, options))
+    from horovodjob.azurefiles.server_transport import server_transport
+
+    return Share(chosen, share, transport=server_transport(options.networks))
 
 
 def _listed_key(account: str, options: Options) -> str:

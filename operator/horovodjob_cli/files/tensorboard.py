@@ -4,7 +4,6 @@ import contextlib
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from horovodjob_cli.cluster.port_forward import forwarded_port
 from horovodjob_cli.errors import CliError
 from horovodjob_cli.files.file_transfers import progress_bars
 from horovodjob_cli.files.job_files import directory_in_containers, open_directory
+from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
 READY = re.compile(r"TensorBoard \S+ at http://\S+?:(\d+)/")
@@ -64,7 +64,7 @@ def serve_in_pod(job: Object, pod: Object, directory_id: str | None, path: str, 
         pod_exec.server(pod, command, READY, name="TensorBoard") as (found, wait),
         forwarded_port(pod, port, int(found[1])) as local,
     ):
-        sys.stderr.write(f"TensorBoard runs in pod {pod['metadata']['name']}: http://localhost:{local}/\n")
+        message(f"TensorBoard runs in pod {pod['metadata']['name']}: http://localhost:{local}/")
         wait()
 
 

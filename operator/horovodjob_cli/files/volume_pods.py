@@ -1,7 +1,6 @@
 """Short-lived pods that mount volumes of a job, in which `hvj` runs commands while the job has no pods."""
 
 import secrets
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.claims import claim_names, unbound_claims
 from horovodjob_cli.cluster.default_image import default_image
 from horovodjob_cli.errors import CliError
+from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
 ROLE = "files"
@@ -78,7 +78,7 @@ def started(wanted: Object, purpose: str) -> Object:
     while not is_running(pod):
         if not has_notice and time.monotonic() > begin + NOTICE_SECONDS:
             has_notice = True
-            sys.stderr.write(f"waiting for pod {name}: {_reasons(pod)}\n")
+            message(f"waiting for pod {name}: {_reasons(pod)}")
         if time.monotonic() > deadline or pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
             raise Unavailable(
                 f"pod {name}, which {purpose}, did not start: {_reasons(pod)}; "

@@ -2,7 +2,6 @@
 
 import base64
 import contextlib
-import sys
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -15,6 +14,7 @@ from horovodjob_cli.cluster.default_image import default_image
 from horovodjob_cli.errors import CliError
 from horovodjob_cli.jobs import batchai_records
 from horovodjob_cli.jobs.manifests import Submission
+from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
 # The garbage collector deletes what belongs to a deleted job within seconds.
@@ -180,7 +180,7 @@ def find_key(account: str, namespace: str) -> str | None:
     try:
         return account_key(account)
     except CliError as error:
-        sys.stderr.write(f"warning: no key of storage account {account} is given, and {error}\n")
+        message(f"warning: no key of storage account {account} is given, and {error}")
         return None
 
 

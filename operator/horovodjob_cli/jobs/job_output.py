@@ -15,7 +15,7 @@ from horovodjob_cli.jobs.line_writer import LineWriter, harmless
 from horovodjob_cli.jobs.logs import Line, Selection, Unfinished
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.jobs.wait_notices import WaitNotices
-from horovodjob_cli.terminal_text import escaped
+from horovodjob_cli.terminal_text import escaped, message
 
 Object = dict[str, Any]
 OUTPUT = Selection(Role.LAUNCHER)  # mpirun forwards that of all ranks
@@ -59,7 +59,7 @@ def show_output(job: Object, limit: WaitLimit, *, quiet: bool, raw: bool = False
     if not batchai_records.is_finished(job):
         raise NotFound(f"job {batchai_records.display_name(job)} was deleted; its output ends here")
     for error in error_lines(job, shown=OUTPUT.role if has_lines and OUTPUT.role else ""):
-        sys.stderr.write(f"{error}\n")
+        message(f"{error}")
     return job
 
 
@@ -86,7 +86,7 @@ class _Display:
     def note(self, text: str) -> None:
         """A line about the job."""
         self._writer.clear()
-        sys.stderr.write(f"{text}\n")
+        message(f"{text}")
 
     def progress(self, job: Object) -> None:
         """Show the progress of the job."""

@@ -10,6 +10,7 @@ from typing import Any
 from horovodjob_cli.jobs import batchai_records
 from horovodjob_cli.jobs.wait_limit import WaitLimit, limited_versions
 from horovodjob_cli.jobs.wait_notices import WaitNotices
+from horovodjob_cli.terminal_text import escaped, message
 
 Object = dict[str, Any]
 Show = Callable[[str], None]
@@ -29,13 +30,13 @@ def wait_for_end(job: Object, limit: WaitLimit, *, quiet: bool) -> Object:
                 break
             show(progress_text(version, now=time.time()))
     for error in error_lines(version):
-        sys.stderr.write(f"{error}\n")
+        message(f"{error}")
     return version
 
 
 def note(text: str) -> None:
     """A line on standard error with the time of day."""
-    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    message(f"{time.strftime('%H:%M:%S')} {text}")
 
 
 def transition_text(job: Object) -> str:
@@ -119,4 +120,4 @@ def _progress_line(quiet: bool) -> Iterator[Show]:
 
     console = Console(stderr=True)
     with console.status("") as status:
-        yield lambda text: status.update(Text(text, no_wrap=True, overflow="ellipsis"))
+        yield lambda text: status.update(Text(escaped(text), no_wrap=True, overflow="ellipsis"))

@@ -12,6 +12,7 @@ from horovodjob import training_history
 from horovodjob.batchai.names import display_name
 from horovodjob_cli.errors import CliError, UsageError
 from horovodjob_cli.output import uses_color
+from horovodjob_cli.terminal_text import escaped
 
 Object = dict[str, Any]
 FORMATS = (".png", ".svg", ".pdf", ".html")
@@ -32,9 +33,9 @@ def text_plot(jobs: Sequence[Object], metric: str) -> str:
     figure.height = ROWS
     figure.with_colors = is_colored
     figure.color_mode = "names"
-    figure.x_label, figure.y_label = "epoch", metric
+    figure.x_label, figure.y_label = "epoch", escaped(metric)
     figure.x_ticks_fkt = figure.y_ticks_fkt = lambda value, _: f"{value:.4g}"
-    curves = [(display_name(job), training_history.curve(job, metric)) for job in jobs]
+    curves = [(escaped(display_name(job)), training_history.curve(job, metric)) for job in jobs]
     epochs, values = zip(*(point for _, points in curves for point in points), strict=True)
     if min(epochs) < max(epochs):
         figure.set_x_limits(min(epochs), max(epochs))

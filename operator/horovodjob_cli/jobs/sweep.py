@@ -3,7 +3,6 @@
 The jobs are the only record: a run that begins again, or a second one elsewhere, continues from them.
 """
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,6 +19,7 @@ from horovodjob_cli.cluster.watch import SYNCED, changes, retried
 from horovodjob_cli.errors import CliError, UsageError
 from horovodjob_cli.jobs import batchai_records, sweep_records
 from horovodjob_cli.jobs.wait_limit import WaitLimit
+from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
 NEEDED = "hvj sweep needs Optuna: install it with `pip install 'horovodjob[sweep]'`"
@@ -251,5 +251,4 @@ class Sweep:
 
 def to_standard_error(line: str) -> None:
     """Print a line with the time of day."""
-    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {line}\n")
-    sys.stderr.flush()
+    message(f"{time.strftime('%H:%M:%S')} {line}")

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import secrets
-import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from horovodjob_cli.errors import CliError, NotFound, UsageError
 from horovodjob_cli.files import volume_pods
 from horovodjob_cli.files.file_transfers import progress_bars
 from horovodjob_cli.runs.file_tree import FILES, TREES, FileTree
+from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
 Member = tuple[str, Path]  # the path on the volume, which ends with the SHA-256 of the content, and the source
@@ -72,7 +72,7 @@ def send(claim: str, tree: FileTree, job: Object, *, quiet: bool) -> None:
     volume = {"name": VOLUME, "persistentVolumeClaim": {"claimName": claim}}
     wanted = volume_pods.volume_pod(job, [volume], [{"name": VOLUME, "mountPath": DIRECTORY}])
     if not quiet:
-        sys.stderr.write(f"sending the directory to claim {claim} through pod {wanted['metadata']['name']}\n")
+        message(f"sending the directory to claim {claim} through pod {wanted['metadata']['name']}")
     try:
         pod = volume_pods.started(wanted, f"receives the directory on claim {claim}")
         code, listed = pod_exec.output(pod, ["sh", "-c", LIST, "sh", DIRECTORY])

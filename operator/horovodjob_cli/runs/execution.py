@@ -1,15 +1,16 @@
 """A run as a job: created, or printed for Git."""
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
+from horovodjob_cli import output
 from horovodjob_cli.cluster.claims import check_claims
 from horovodjob_cli.jobs import job_creation
 from horovodjob_cli.jobs.manifests import Submission
 from horovodjob_cli.runs import claim_code, share_code
 from horovodjob_cli.runs.job_manifest import RunSubmission, submission
 from horovodjob_cli.runs.request import RunRequest
+from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
 
@@ -41,14 +42,11 @@ def send_code(request: RunRequest, made: RunSubmission, *, quiet: bool) -> None:
 
 def show_left_out(names: Sequence[str], *, quiet: bool) -> None:
     """Name the directories that are left out by default."""
-    if shown := [name for name in names if name != ".git/"]:
-        line = f"left out by default: {', '.join(shown)}; a line such as !{shown[0]} in .hvjignore sends it\n"
-        sys.stderr.write("" if quiet else line)
+    shown = [name for name in names if name != ".git/"]
+    if shown and not quiet:
+        message(f"left out by default: {', '.join(shown)}; a line such as !{shown[0]} in .hvjignore sends it")
 
 
 def yaml_text(made: Submission) -> str:
     """All objects of the job as YAML documents, in the order in which they can be applied."""
-    import yaml
-
-    documents = [*made.secrets, *made.config_maps, made.job]
-    return str(yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True, width=1 << 20))
+    return output.yaml_text([*made.secrets, *made.config_maps, made.job], width=1 << 20)

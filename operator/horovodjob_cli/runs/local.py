@@ -17,6 +17,7 @@ from horovodjob_cli.jobs.manifests import Submission
 from horovodjob_cli.runs import execution, packages
 from horovodjob_cli.runs.job_manifest import OUTPUT, files_of, program
 from horovodjob_cli.runs.request import RunRequest
+from horovodjob_cli.terminal_text import message
 
 # Open MPI 4 and 5: more ranks than processors, and the user root, which containers have.
 OPEN_MPI = {
@@ -44,7 +45,7 @@ def run_here(request: RunRequest, output: Path | None, *, quiet: bool = True) ->
     execution.show_left_out(sorted(left_out), quiet=quiet)
     words = program(request, directory, files)
     if not quiet and (unused := unused_options(request)):
-        sys.stderr.write(f"{', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect with --local\n")
+        message(f"{', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect with --local")
     spec = manifests.with_variables(Submission({"spec": {}}), request.env).job["spec"]
     processes = (request.nodes or (request.elastic or (1, 1))[1]) * max(1 if request.gpus is None else request.gpus, 1)
     engine = _engine(request)

@@ -14,7 +14,8 @@ import pytest
 from cli.cluster_state import ClusterState
 from cli.job_share import ACCOUNT, LOGS, ROOT, SEGMENT, SHARE, key, logs, service
 from cli.kubelet import NODE, Kubelet
-from cli.program import Hvj, hvj_process
+from cli.program import Hvj, hvj_process, terminal
+from horovodjob_cli.terminal_text import COLOR
 from support.api_client import Object, wait_for
 from support.azure_fakes.files.server import FilesService
 
@@ -393,3 +394,59 @@ def test_missing_files_of_a_claim_are_not_found(hvj: Hvj, volume: Volume) -> Non
     for arguments in (("list", "-p", "deeper"), ("download", "-f", "nothing")):
         done = hvj("job", "file", arguments[0], "-j", "train", *arguments[1:])
         assert (done.code, "does not exist on the job's volume" in done.stderr) == (3, True)
+
+
+def test_a_download_ends_although_links_of_a_volume_form_loops(hvj: Hvj, volume: Volume, tmp_path: Path) -> None:
+    volume.cluster.pod(volume.job, "launcher", node=NODE)
+    for name in ("a", "b", "run-5"):
+        (volume.logs / name).mkdir()
+        (volume.logs / name / "data").write_text(name)
+    links = {"loop": ".", "up": "..", "latest": "run-5", "best": "run-5", "a/to-b": "../b", "b/to-a": "../a"}
+    links |= {"outside": "/proc/self", "itself": "itself", "broken": "nowhere"}
+    for name, target in links.items():
+        (volume.logs / name).symlink_to(target)
+    os.mkfifo(volume.logs / "fifo")
+    done = hvj("job", "file", "download", "-j", "train", "--dest", "copy", "-q")
+    assert (done.code, done.stderr) == (0, "")
+    copied = sorted(path.relative_to(tmp_path / "copy").as_posix() for path in (tmp_path / "copy").rglob("data"))
+    assert copied == ["a/data", "a/to-b/data", "b/data", "b/to-a/data", "best/data", "latest/data", "run-5/data"]
+
+
+HOSTILE = "\x1b]52;c;cm0gLXJm\x07\x1b]0;bank\x07\u202e\x9b2J"
+
+
+@pytest.mark.parametrize("format_", ["table", "tsv", "json", "jsonc", "yaml"])
+def test_names_of_files_and_messages_do_not_control_the_terminal(
+    hvj: Hvj, volume: Volume, cluster: ClusterState, format_: str
+) -> None:
+    volume.cluster.pod(volume.job, "launcher", node=NODE)
+    (volume.logs / f"model{HOSTILE}").touch()
+    for command in (("file", "list", "-j", "train"), ("file", "download", "-j", "train", "-f", f"{HOSTILE}x")):
+        with terminal("job", *command, "-o", format_) as screen:
+            screen.end()
+        assert "52;c;cm0gLXJm" in screen.shown
+        assert not set(COLOR.sub("", screen.shown)) & set("\x1b\x07\x9b\u202e")
+    message = f"no nodes{HOSTILE}"
+    condition_ = {"type": "Stalled", "status": "True", "reason": "X", "message": message}
+    cluster.report(conditions=[condition_ | {"lastTransitionTime": "2026-11-22T12:00:00Z"}])
+    for command in (("show", "-n", "train"), ("list",)):
+        with terminal("job", *command, "-o", format_) as screen:
+            assert screen.end() == 0
+        assert not set(COLOR.sub("", screen.shown)) & set("\x1b\x07\x9b\u202e")
+
+
+def test_a_streamed_file_controls_the_terminal_only_if_it_is_asked_for(
+    hvj: Hvj, volume: Volume, cluster: ClusterState
+) -> None:
+    volume.cluster.pod(volume.job, "launcher", node=NODE)
+    (volume.logs / "stdout.txt").write_text(f"10%\r20%\n\x1b[31mred\x1b[0m{HOSTILE}\n")
+    cluster.succeed()
+    stream = ("job", "file", "stream", "-j", "train", "-f", "stdout.txt")
+    with terminal(*stream) as screen:
+        assert screen.end() == 0
+    assert "10%\r20%\n\x1b[31mred" in screen.shown
+    assert not set(COLOR.sub("", screen.shown)) & set("\x1b\x07\x9b\u202e")
+    with terminal(*stream, "--raw") as screen:
+        assert screen.end() == 0
+    assert HOSTILE in screen.shown
+    assert hvj(*stream).stdout.endswith(f"{HOSTILE}\n")  # a pipe has the bytes of the file

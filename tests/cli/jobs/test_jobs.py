@@ -272,3 +272,13 @@ def test_shells_complete_the_names_of_jobs_experiments_and_workspaces(
     assert kubectl_completions("job", "show", "-n", "") == ["cifar_1", "digits", ":4"]
     assert completed(monkeypatch, f"hvj job list -w {workspace}") == [workspace]
     assert completed(monkeypatch, "hvj --kubeconfig /none job show -n ") == []
+
+
+@pytest.mark.parametrize("name", ["$(touch x)", "`id`", "a;id", "a\nb", "-o", "a\x1b[2J", "a\u202eb", "a b", "a'b"])
+def test_a_name_that_a_shell_would_run_is_not_completed(
+    cluster: ClusterState, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    cluster.create("plain")
+    cluster.create("odd")
+    cluster.api.patch(f"{cluster.jobs}/odd", {"metadata": {"annotations": {ANNOTATION_NAME: name}}})
+    assert kubectl_completions("job", "show", "-n", "") == ["plain", ":4"]
