@@ -141,8 +141,10 @@ def main() -> None:
         cluster = ClusterState(api, NAMESPACE)
         print(f"created {arguments.jobs} jobs in {seconds_of(lambda: create_jobs(cluster, arguments.jobs)):.0f} s")
         os.environ["KUBECONFIG"] = str(control_plane.kubeconfig)
-        with dashboard("-w", NAMESPACE) as opened, chromium() as page:
-            measure(cluster, page.open(opened.address), opened, arguments)
+        with dashboard("-w", NAMESPACE, is_open=False) as opened, chromium() as page:
+            page.open(opened.address).shows("Jobs")
+            opened.join(page)
+            measure(cluster, page, opened, arguments)
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def main() -> None:
             kubeconfig["clusters"][0]["name"] = kubeconfig["contexts"][0]["context"]["cluster"] = CLUSTER
             os.environ["KUBECONFIG"] = path = str(control_plane.directory / "pictures.kubeconfig")
             Path(path).write_text(yaml.safe_dump(kubeconfig))
-            with dashboard("-w", NAMESPACE) as opened, chromium() as page:
+            with dashboard("-w", NAMESPACE, is_open=False) as opened, chromium() as page:
                 page.open(opened.address).shows(f"{len(samples())} jobs")
                 report_ready(api)
                 for picture in take_pictures(page, opened.origin, NAMESPACE, NODES, IMAGES):

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from aiohttp.http_exceptions import HttpProcessingError
 
+from horovodjob.azurefiles.credentials import Options
 from horovodjob_dashboard.access_guard import AccessGuard
 from horovodjob_dashboard.application import application
 from horovodjob_dashboard.pages import Pages
@@ -35,9 +37,12 @@ async def _serve(options: argparse.Namespace) -> None:
     assert task
     for signal_ in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signal_, task.cancel)
-    guard, feeds = AccessGuard(options.url, any_port=True), Feeds(options.review_seconds)
+    guard, feeds = AccessGuard(options.url), Feeds(options.review_seconds)
     api_server = ApiServer(options.server, options.certificate_authority)
-    access = TokenAccess(api_server, guard, feeds, cluster=options.cluster, header=options.token_header)
+    storage = Options(uses_environment=False, networks=tuple(options.storage_network))
+    access = TokenAccess(
+        api_server, guard, feeds, cluster=options.cluster, header=options.token_header, storage=storage
+    )
     pages = Pages(has_sessions=not options.token_header)
     made = application(access, pages, middlewares=[guard.check], public=access.routes())
     with socket.create_server(("", options.port)) as listener:
@@ -49,9 +54,20 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m horovodjob_dashboard", description=__doc__)
     parser.add_argument("--port", type=int, default=8080, help="port of all addresses; 0 is a free one")
     parser.add_argument(
-        "--url", type=_origin, action="append", default=[], help="address in browsers, such as https://jobs.example.com"
+        "--url",
+        type=_origin,
+        action="append",
+        required=True,
+        help="address in browsers, such as https://jobs.example.com; http://localhost: each port of a port-forward",
     )
     parser.add_argument("--token-header", default="", help="header in which a proxy sends the token of each viewer")
+    parser.add_argument(
+        "--storage-network",
+        type=ipaddress.ip_network,
+        action="append",
+        default=[],
+        help="network with private endpoints of storage accounts, such as 10.1.2.0/24; others are not connected to",
+    )
     parser.add_argument("--cluster", default="", help="name of the cluster on the pages")
     parser.add_argument(
         "--review-seconds", type=float, default=REVIEW_SECONDS, help="time between two reviews of a viewer's rights"

@@ -26,12 +26,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class AccessGuard:
     """The addresses at which the dashboard answers, as in `https://jobs.example.com`.
 
-    With `any_port`, it also answers at each port of this machine: those that `kubectl port-forward` opens.
+    `http://localhost` are all ports of this machine, because the user of `kubectl port-forward` chooses one.
     """
 
-    def __init__(self, origins: Iterable[str], *, any_port: bool = False) -> None:
+    def __init__(self, origins: Iterable[str]) -> None:
         self._schemes = {host: scheme for scheme, _, host in (each.partition("://") for each in origins)}
-        self._any_port = any_port
+        self._any_port = self._schemes.get(LOOPBACK[1]) == "http"
 
     def origin(self, request: web.Request) -> str | None:
         """The address of the dashboard that the browser has used; None if it has none of this Host."""
@@ -57,7 +57,7 @@ class AccessGuard:
             return None
         own = self.origin(request)
         if own is None:
-            known = ", ".join(self._schemes) or "localhost"
+            known = ", ".join(self._schemes)
             return web.Response(status=403, text=f"This dashboard answers as {known} only.\n")
         given = request.headers.get("Origin")
         if given != own and (given is not None or request.method not in ("GET", "HEAD")):

@@ -11,6 +11,7 @@ from horovodjob_cli.errors import CliError, NotFound, translated
 from horovodjob_dashboard.access_guard import Handler
 from horovodjob_dashboard.event_streams import EventStreams
 from horovodjob_dashboard.operator_state import OperatorState
+from horovodjob_dashboard.page_session import PageNeeded, loader
 from horovodjob_dashboard.pages import STATIC, VIEWER, Pages
 from horovodjob_dashboard.viewer import NamespaceNeeded, SignedOut, Viewer
 from horovodjob_dashboard.views.cluster import ClusterView
@@ -57,6 +58,10 @@ class _Requests:
             is_unknown = error.status in (404, 405)
             sentence = f"There is no page {request.path}." if is_unknown else error.text or error.reason
             return self._message(request, sentence, error.status)
+        except PageNeeded:
+            if request.method in ("GET", "HEAD"):
+                return loader()
+            return self._message(request, "This request is of no page of the dashboard.", 403)
         except SignedOut as error:
             return self._sign_in(request, str(error))
         except NamespaceNeeded as error:

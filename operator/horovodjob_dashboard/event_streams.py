@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 
 from aiohttp import web
 
@@ -39,22 +39,27 @@ class EventStreams:
             self._open[viewer.user] -= 1
             self._open += Counter()  # drops the names without streams
 
-    async def send(self, request: web.Request, messages: AsyncIterator[str]) -> web.StreamResponse:
-        """The messages until they end, the browser goes, or the viewer signs out."""
+    async def send(
+        self, request: web.Request, messages: AsyncIterator[str], refusal: Awaitable[None] | None = None
+    ) -> web.StreamResponse:
+        """The messages until they end, the browser goes, the viewer signs out, or `refusal` returns."""
         with self.one(request[VIEWER]):
-            return await _send(request, messages)
+            return await _send(request, messages, refusal or asyncio.Future())
 
 
-async def _send(request: web.Request, messages: AsyncIterator[str]) -> web.StreamResponse:
+async def _send(request: web.Request, messages: AsyncIterator[str], refusal: Awaitable[None]) -> web.StreamResponse:
     # Without this header, nginx collects messages before it sends them.
     response = web.StreamResponse(headers=HEADERS | {"X-Accel-Buffering": "no"})
     response.content_type = "text/event-stream"
     await response.prepare(request)
     following = asyncio.ensure_future(anext(messages))
     leaving = asyncio.ensure_future(request[VIEWER].has_left.wait())
+    refused = asyncio.ensure_future(refusal)
     try:
-        while not leaving.done():
-            wait = asyncio.wait((following, leaving), timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        while not leaving.done() and not refused.done():
+            wait = asyncio.wait(
+                (following, leaving, refused), timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
             done, _ = await wait
             if not done:
                 await response.write(b":\n\n")
@@ -68,8 +73,8 @@ async def _send(request: web.Request, messages: AsyncIterator[str]) -> web.Strea
             raise
         # Part of the response is sent: the browser opens the stream again, and gets the refusal.
     finally:
-        leaving.cancel()
-        following.cancel()
-        await asyncio.gather(following, leaving, return_exceptions=True)
+        for each in (leaving, following, refused):
+            each.cancel()
+        await asyncio.gather(following, leaving, refused, return_exceptions=True)
         await messages.aclose()  # type: ignore[attr-defined]
     return response

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from horovodjob.api.constants import Phase
 from horovodjob_cli.jobs.job_times import active_seconds, age_text, current_time, duration_text
+from horovodjob_cli.terminal_text import escaped
 from horovodjob_dashboard.job_rows import JobRow
 from horovodjob_dashboard.viewer import Viewer
 
@@ -35,7 +36,10 @@ class Pages:
     def __init__(self, root: str = "", contexts: Sequence[Link] = (), *, has_sessions: bool = False) -> None:
         self.root, self.has_sessions = root, has_sessions
         self._templates = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined
+            loader=jinja2.FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            finalize=_visible,
         )
         self._rendered_row = lru_cache(KEPT_ROWS)(self._render_row)
         self._templates.globals |= {
@@ -63,6 +67,12 @@ class Pages:
     def _render_row(self, job: JobRow, until: str, age: str, duration: str) -> Markup:
         template = self._templates.get_template("job_row.html")
         return Markup(template.render(job=job, until=until, age=age, duration=duration))
+
+
+def _visible(value: Any) -> Any:
+    """A value of a template without characters that change the direction of text, or that nobody sees."""
+    is_text = isinstance(value, str) and not isinstance(value, Markup)
+    return "\t".join(map(escaped, value.split("\t"))) if is_text else value
 
 
 def _age(created: str) -> str:

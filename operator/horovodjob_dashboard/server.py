@@ -9,15 +9,17 @@ from typing import Any, NoReturn, Protocol
 
 from aiohttp import web
 
+from horovodjob.azurefiles.credentials import Options
 from horovodjob_dashboard.access_guard import AccessGuard
 from horovodjob_dashboard.application import application
-from horovodjob_dashboard.local_access import LocalAccess
-from horovodjob_dashboard.pages import Link, Pages
+from horovodjob_dashboard.local_access import REFUSAL, LocalAccess
+from horovodjob_dashboard.pages import STATIC, Link, Pages
 from horovodjob_dashboard.viewer import Feeds, Viewer
 
 SECONDS_BETWEEN_SWEEPS = 30
 # Requests to the API server at the same time: by default there would be four more than processors.
 REQUEST_THREADS = 64
+Address = Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +37,25 @@ class Context:
 
 
 class _Fixed:
-    """Access of one viewer, whoever asks."""
+    """Access of one viewer, by the pages of the local dashboard."""
 
-    def __init__(self, viewer: Viewer) -> None:
-        self._viewer = viewer
+    def __init__(self, viewer: Viewer, access: LocalAccess) -> None:
+        self._viewer, self._access = viewer, access
 
-    async def viewer(self, _: web.Request) -> Viewer:
+    async def viewer(self, request: web.Request) -> Viewer:
+        if not self._access.is_page(request):
+            raise web.HTTPForbidden(text=REFUSAL)
         return self._viewer
 
     def forget(self, _: web.Request) -> None:
         pass
 
 
-async def serve(listener: socket.socket, contexts: Sequence[Context], is_ready: Callable[[str], None]) -> NoReturn:
-    """Serves the jobs of the contexts on the socket until it is cancelled; `is_ready` gets the address."""
+async def serve(listener: socket.socket, contexts: Sequence[Context], is_ready: Callable[[Address], None]) -> NoReturn:
+    """Serves the jobs of the contexts on the socket until it is cancelled.
+
+    `is_ready` gets a function that makes addresses, of which each begins the session of one browser.
+    """
     access = LocalAccess(listener.getsockname()[1])
     middlewares = [AccessGuard(access.origins).check, access.check]
     feeds = [Feeds() for _ in contexts]
@@ -60,19 +67,20 @@ async def serve(listener: socket.socket, contexts: Sequence[Context], is_ready: 
             cluster=each.cluster,
             only=each.only,
             default=each.default,
-            is_local=True,
+            storage=Options(),
         )
         for each, shared in zip(contexts, feeds, strict=True)
     ]
     if len(viewers) == 1:
-        made = application(_Fixed(viewers[0]), Pages(), middlewares=middlewares)
+        made = application(_Fixed(viewers[0], access), Pages(), middlewares=middlewares)
     else:
         links = [Link(each.name, f"/contexts/{number}") for number, each in enumerate(contexts, start=1)]
         made = web.Application(middlewares=middlewares)
         made.router.add_get("/", _redirect_to(f"{links[0].root}/"))
+        made.router.add_static("/static", STATIC)
         for link, viewer in zip(links, viewers, strict=True):
-            made.add_subapp(link.root, application(_Fixed(viewer), Pages(link.root, links)))
-    await run(made, listener, feeds, lambda: is_ready(access.address))
+            made.add_subapp(link.root, application(_Fixed(viewer, access), Pages(link.root, links)))
+    await run(made, listener, feeds, lambda: is_ready(access.new_address))
 
 
 class Swept(Protocol):

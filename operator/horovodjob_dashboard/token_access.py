@@ -1,23 +1,24 @@
 """Who may use the dashboard in the cluster: everybody whose bearer token the API server accepts, with its rights.
 
 The token comes from the sign-in form, and then stays in the memory of this process, where a random session id in a
-cookie finds it; or an authenticating proxy sends it in a header of each request. It is in no address, cookie, page or
-log.
+cookie finds it, with the secret of the pages; or an authenticating proxy sends it in a header of each request. It is in
+no address, cookie, page or log.
 """
 
 import asyncio
 import hashlib
 import logging
 import re
-import secrets
 import time
 from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
+from horovodjob.azurefiles.credentials import Options
 from horovodjob_cli.cluster.connections import without_redirects
 from horovodjob_dashboard.access_guard import HEALTH, AccessGuard
+from horovodjob_dashboard.page_session import PageSession, cookie_name
 from horovodjob_dashboard.viewer import ABSENT_SECONDS, Feeds, SignedOut, Viewer
 
 COOKIE = "horovodjob_session"
@@ -59,14 +60,17 @@ class ApiServer:
 class _Session:
     viewer: Viewer
     began: float
+    pages: PageSession
 
 
 class TokenAccess:
     """The sessions of all viewers. With `header`, a proxy signs them in, and there is no form."""
 
-    def __init__(self, api_server: ApiServer, guard: AccessGuard, feeds: Feeds, *, cluster: str, header: str) -> None:
+    def __init__(
+        self, api_server: ApiServer, guard: AccessGuard, feeds: Feeds, *, cluster: str, header: str, storage: Options
+    ) -> None:
         self._api_server, self._guard, self._feeds, self._cluster = api_server, guard, feeds, cluster
-        self._header = header
+        self._header, self._storage = header, storage
         self._sessions: dict[str, _Session] = {}
 
     def routes(self) -> list[web.RouteDef]:
@@ -79,11 +83,11 @@ class TokenAccess:
         return web.Response(text="ok\n")
 
     async def viewer(self, request: web.Request) -> Viewer:
-        """The viewer of the session, or of the token that a proxy has sent. Raises SignedOut."""
+        """The viewer of the session, or of the token that a proxy has sent. Raises SignedOut, PageNeeded."""
         session = self._sessions.get(key := self._key(request))
         if session is None and self._header:
             session = self._sessions[key] = await self._new_session(self._proxied_token(request))
-        if session is None:
+        if session is None or not (self._header or session.pages.is_page(request)):
             raise SignedOut(ENDED if key else "")
         return session.viewer
 
@@ -98,18 +102,20 @@ class TokenAccess:
         others = [key for key, each in self._sessions.items() if each.viewer.user == session.viewer.user]
         for key in others[: -SESSIONS_OF_A_USER + 1]:
             self._end(key)
-        self._sessions[key := secrets.token_urlsafe(32)] = session
+        self._sessions[key := session.pages.cookie] = session
         log.info("%s has signed in", session.viewer.user)
-        response = web.HTTPSeeOther(_own_page(str(form.get("target", ""))))
-        is_https = (self._guard.origin(request) or "").startswith("https:")
-        response.set_cookie(COOKIE, key, httponly=True, samesite="Strict", secure=is_https, max_age=SESSION_SECONDS)
+        response = session.pages.begin(str(form.get("target", "")))
+        name, is_https = cookie_name(COOKIE, request), (self._guard.origin(request) or "").startswith("https:")
+        response.set_cookie(name, key, httponly=True, samesite="Strict", secure=is_https, max_age=SESSION_SECONDS)
         return response
 
     async def sign_out(self, request: web.Request) -> web.StreamResponse:
         """Ends the session of the request, its streams and its watches."""
-        self.forget(request)
+        session = self._sessions.get(self._key(request))
+        if session and session.pages.is_page(request):
+            self.forget(request)
         response = web.HTTPSeeOther("/")
-        response.del_cookie(COOKIE)
+        response.del_cookie(cookie_name(COOKIE, request))
         return response
 
     def sweep(self) -> None:
@@ -123,7 +129,7 @@ class TokenAccess:
     def _key(self, request: web.Request) -> str:
         if self._header:
             return hashlib.sha256(self._proxied_token(request).encode()).hexdigest()
-        return request.cookies.get(COOKIE, "")
+        return request.cookies.get(cookie_name(COOKIE, request), "")
 
     def _proxied_token(self, request: web.Request) -> str:
         token = request.headers.get(self._header, "").removeprefix("Bearer ").strip()
@@ -153,9 +159,5 @@ class TokenAccess:
                 "The API server does not accept this token: it has expired, or is of another cluster."
             ) from None
         user = review.status.user_info.username
-        return _Session(Viewer(client, self._feeds, user=user, cluster=self._cluster), time.monotonic())
-
-
-def _own_page(target: str) -> str:
-    """The address if it is one of the dashboard: browsers take // and /\\ for another host."""
-    return target if re.match(r"/(?![/\\])", target) and target.isprintable() else "/"
+        viewer = Viewer(client, self._feeds, user=user, cluster=self._cluster, storage=self._storage)
+        return _Session(viewer, time.monotonic(), PageSession())

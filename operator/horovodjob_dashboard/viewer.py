@@ -3,8 +3,10 @@
 import asyncio
 import math
 import time
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
+from horovodjob.azurefiles.credentials import Options
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import CliError, translated
 from horovodjob_dashboard.job_feed import JobFeed
@@ -22,6 +24,17 @@ class SignedOut(Exception):
 
 class NamespaceNeeded(CliError):
     """The viewer may not list the jobs of all namespaces, and has chosen none."""
+
+
+class Right(NamedTuple):
+    """A right in a namespace, or in all, as a review of the API server has it."""
+
+    verb: str
+    resource: str
+    namespace: str
+    subresource: str = ""
+    name: str = ""
+    group: str = ""
 
 
 class Feeds:
@@ -58,8 +71,8 @@ class Viewer:
     """Somebody with rights of their own.
 
     `user` is a name that no two viewers share; `cluster` is what the pages call the cluster. `only` limits the list to
-    one namespace; `default` is the namespace of a viewer who may not list all and has chosen none. `is_local`: this
-    process is the viewer's own, and so are the credentials in its environment.
+    one namespace; `default` is the namespace of a viewer who may not list all and has chosen none. `storage` says where
+    credentials for shares come from: also from the environment if this process is the viewer's own.
     """
 
     def __init__(
@@ -71,14 +84,14 @@ class Viewer:
         cluster: str,
         only: str = "",
         default: str = "",
-        is_local: bool = False,
+        storage: Options,
     ) -> None:
-        self.client, self.user, self.cluster, self.is_local = client, user, cluster, is_local
+        self.client, self.user, self.cluster, self.storage = client, user, cluster, storage
         self.has_left = asyncio.Event()
         self.seen = time.monotonic()
         self._feeds, self._only, self._default = feeds, only, default
         self.review_seconds = feeds.review_seconds
-        self._reviews: dict[str, tuple[float, bool]] = {}
+        self._reviews: dict[Right, tuple[float, bool]] = {}
 
     async def feed(self, namespace: str = "") -> JobFeed:
         """The jobs of all namespaces if the viewer may list and watch them, else those of this namespace.
@@ -101,26 +114,37 @@ class Viewer:
         self.has_left.set()
         self._feeds.leave(self.client)
 
-    async def _may_watch(self, namespace: str) -> bool:
-        reviewed, allowed = self._reviews.get(namespace, (-math.inf, False))
+    async def may(self, right: Right) -> bool:
+        """What the API server answers about a right, or has answered a short time ago."""
+        reviewed, allowed = self._reviews.get(right, (-math.inf, False))
         if time.monotonic() - reviewed >= self.review_seconds:
-            allowed = await asyncio.to_thread(_may_list_and_watch, self.client, namespace)
-            self._reviews[namespace] = time.monotonic(), allowed
+            allowed = await asyncio.to_thread(_review, self.client, right)
+            self._reviews[right] = time.monotonic(), allowed
         return allowed
 
+    async def loses(self, rights: Iterable[Right], namespace: str) -> None:
+        """Returns when the viewer no longer has one of the rights that they have now, or may not see the jobs.
 
-def _may_list_and_watch(client: Any, namespace: str) -> bool:
-    """What the API server answers about the jobs of a namespace, or of all."""
+        Raises the API server's refusal.
+        """
+        held = [right for right in rights if await self.may(right)]
+        while True:
+            await asyncio.sleep(self.review_seconds)
+            await self.feed(namespace)
+            for right in held:
+                if not await self.may(right):
+                    return
+
+    async def _may_watch(self, namespace: str) -> bool:
+        jobs = Right("list", kube.JOBS["plural"], namespace, group=kube.JOBS["group"])
+        return await self.may(jobs) and await self.may(jobs._replace(verb="watch"))
+
+
+def _review(client: Any, right: Right) -> bool:
     from kubernetes.client import AuthorizationV1Api
 
-    resource = {"group": kube.JOBS["group"], "resource": kube.JOBS["plural"], "namespace": namespace}
-    reviews = AuthorizationV1Api(client)
-    return all(
-        reviews.create_self_subject_access_review(
-            {"spec": {"resourceAttributes": {**resource, "verb": verb}}}
-        ).status.allowed
-        for verb in ("list", "watch")
-    )
+    review = {"spec": {"resourceAttributes": right._asdict()}}
+    return bool(AuthorizationV1Api(client).create_self_subject_access_review(review).status.allowed)
 
 
 def _refusal(client: Any, namespace: str) -> Exception:

@@ -41,7 +41,7 @@ def test_the_dashboard_has_an_account_without_rights_and_no_token(helm4: Helm) -
 
 
 def test_objects_of_the_operator_do_not_select_pods_of_the_dashboard(helm4: Helm) -> None:
-    values = ["networkPolicy.enabled=true", "metrics.podMonitor.enabled=true", "metrics.serviceMonitor.enabled=true"]
+    values = ["metrics.podMonitor.enabled=true", "metrics.serviceMonitor.enabled=true"]
     labels = dashboard(helm4)["Deployment"]["spec"]["template"]["metadata"]["labels"]
     objects = helm4.objects(*ENABLED, *[part for value in values for part in ("--set", value)])
 
@@ -55,12 +55,23 @@ def test_objects_of_the_operator_do_not_select_pods_of_the_dashboard(helm4: Helm
 
 
 def test_the_network_policy_admits_the_named_peers_only(helm4: Helm) -> None:
-    assert "NetworkPolicy" not in dashboard(helm4)
+    nobody = dashboard(helm4)["NetworkPolicy"]["spec"]
+    assert ("ingress" in nobody, set(nobody["policyTypes"])) == (False, {"Ingress", "Egress"})
+    assert "NetworkPolicy" not in dashboard(helm4, "dashboard.networkPolicy.enabled=false")
     peer = "dashboard.from[0].namespaceSelector.matchLabels.team=web"
-    spec = dashboard(helm4, "networkPolicy.enabled=true", peer)["NetworkPolicy"]["spec"]
+    spec = dashboard(helm4, peer)["NetworkPolicy"]["spec"]
     from_ = [{"namespaceSelector": {"matchLabels": {"team": "web"}}}]
     assert spec["ingress"] == [{"ports": [{"port": "http"}], "from": from_}]
     assert set(spec["policyTypes"]) == {"Ingress", "Egress"}
+
+
+def test_the_dashboard_answers_as_localhost_only_where_no_other_address_is_configured(helm4: Helm) -> None:
+    def urls(*values: str) -> list[str]:
+        (container,) = dashboard(helm4, *values)["Deployment"]["spec"]["template"]["spec"]["containers"]
+        return [each for each in container["args"] if each.startswith("--url")]
+
+    assert urls() == ["--url=http://localhost"]
+    assert urls("dashboard.urls={https://jobs.example.com}") == ["--url=https://jobs.example.com"]
 
 
 def test_several_pods_need_a_proxy_that_signs_viewers_in(helm4: Helm) -> None:

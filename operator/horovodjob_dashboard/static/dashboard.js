@@ -1,6 +1,44 @@
 // Keeps the changing part of a page current, follows a log, and asks before a button changes a job.
 "use strict";
 
+// The server answers requests with the secret of the session only: cookies are also sent to other ports of the host.
+function ask(path, options = {}) {
+  const secret = localStorage.getItem("horovodjob-page") ?? "";
+  return fetch(path, {...options, headers: {"X-HorovodJob-Page": secret}});
+}
+
+// Server-sent events over `ask`, for EventSource sends no header. Opens them again until `close` of the result.
+function follow(path, {onopen = () => {}, onmessage, onerror = () => {}}) {
+  const pauseMs = 3000;
+  const ending = new AbortController();
+
+  async function read() {
+    const response = await ask(path, {signal: ending.signal});
+    if (!response.ok) throw new Error(response.statusText);
+    onopen();
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let rest = ""; ;) {
+      const {value, done} = await reader.read();
+      if (done) return;
+      const events = (rest + value).split("\n\n");
+      rest = events.pop();
+      for (const event of events) {
+        if (event.startsWith("data: ") && !ending.signal.aborted) onmessage(event.slice(6));
+      }
+    }
+  }
+
+  (async () => {
+    while (!ending.signal.aborted) {
+      await read().catch(() => {});
+      if (ending.signal.aborted) return;
+      onerror();
+      await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    }
+  })();
+  return {close: () => ending.abort()};
+}
+
 // Only what differs is changed: the focus, selected texts and marked jobs remain. Rows of jobs have an id, and keep it.
 function updateChildren(old, fresh) {
   const ids = new Set([...fresh.children].map((child) => child.id).filter(Boolean));
@@ -34,7 +72,6 @@ function update(old, fresh) {
 }
 
 function keepCurrent(part) {
-  const changes = new EventSource(`${part.dataset.changes}?since=${part.dataset.version}`);
   const live = document.getElementById("live");
   let isBusy = false, isOutdated = false;
 
@@ -43,7 +80,7 @@ function keepCurrent(part) {
     isBusy = true;
     do {
       isOutdated = false;
-      const response = await fetch(part.dataset.live + location.search).catch(() => null);
+      const response = await ask(part.dataset.live + location.search).catch(() => null);
       if (!response) continue;
       const text = await response.text();
       if (!response.ok) {
@@ -59,9 +96,11 @@ function keepCurrent(part) {
     isBusy = false;
   }
 
-  changes.onmessage = replace;
-  changes.onopen = () => { live.hidden = true; };
-  changes.onerror = () => { live.hidden = false; };
+  follow(`${part.dataset.changes}?since=${part.dataset.version}`, {
+    onmessage: replace,
+    onopen: () => { live.hidden = true; },
+    onerror: () => { live.hidden = false; },
+  });
 }
 
 function followLog(form) {
@@ -69,6 +108,7 @@ function followLog(form) {
   if (!lines) return;
   const limit = 2_000_000;
   const end = document.getElementById("log-end");
+  const download = document.getElementById("download");
   let stream = null, text = "", isDrawn = true, pause = 0;
 
   function draw() {
@@ -90,32 +130,53 @@ function followLog(form) {
     end.textContent = "";
     drawSoon();
     const path = `${form.dataset.job}/log/${form.elements.pod.value}`;
-    document.getElementById("download").href = `${path}.txt`;
-    stream = new EventSource(path);
-    stream.onmessage = (event) => {
-      const message = JSON.parse(event.data);
-      if ("end" in message) { stream.close(); end.textContent = message.end; return; }
-      text = (text + message.text).slice(-limit);
-      drawSoon();
-    };
-    stream.onerror = () => { text = ""; };  // The browser connects again, and the last lines come again.
+    download.href = `${path}.txt`;
+    stream = follow(path, {
+      onmessage: (data) => {
+        const message = JSON.parse(data);
+        if ("end" in message) { stream.close(); end.textContent = message.end; return; }
+        text = (text + message.text).slice(-limit);
+        drawSoon();
+      },
+      onerror: () => { text = ""; },  // The stream is opened again, and the last lines come again.
+    });
   }
 
+  async function save(event) {
+    event.preventDefault();
+    const response = await ask(download.href).catch(() => null);
+    if (!response?.ok) { end.textContent = `The download has failed: ${response?.status ?? "no connection"}`; return; }
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(await response.blob());
+    link.download = /filename="(.*)"/.exec(response.headers.get("Content-Disposition"))?.[1] ?? "log.txt";
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  }
+
+  download.addEventListener("click", save);
   form.addEventListener("submit", (event) => event.preventDefault());
   form.elements.pod.addEventListener("change", open);
   form.elements.find.addEventListener("input", drawSoon);
   open();
 }
 
-document.addEventListener("submit", (event) => {
-  const question = event.submitter?.dataset.question;
-  if (question && !confirm(question)) event.preventDefault();
+document.addEventListener("submit", async (event) => {
+  const form = event.target, button = event.submitter;
+  const question = button?.dataset.question;
+  if (question && !confirm(question)) { event.preventDefault(); return; }
+  if (form.method !== "post" || form.classList.contains("sign-in")) return;
+  event.preventDefault();
+  const address = button?.getAttribute("formaction") ?? form.getAttribute("action");
+  const response = await ask(address, {method: "POST", body: new URLSearchParams(new FormData(form))});
+  if (form.classList.contains("session")) localStorage.removeItem("horovodjob-page");
+  if (response.redirected) { location.assign(response.url); return; }
+  document.open();
+  document.write(await response.text());
+  document.close();
 });
 for (const link of document.querySelectorAll(".views a")) {
   if (link.pathname === location.pathname) link.setAttribute("aria-current", "page");
 }
 for (const part of document.querySelectorAll("[data-live]")) keepCurrent(part);
-const log = document.getElementById("log");
-if (log) followLog(log);
-const filter = document.getElementById("filter");
-filter?.addEventListener("change", () => filter.submit());
+for (const log of document.querySelectorAll("#log")) followLog(log);
+for (const filter of document.querySelectorAll("#filter")) filter.addEventListener("change", () => filter.submit());

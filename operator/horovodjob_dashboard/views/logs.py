@@ -9,8 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
+from horovodjob.api.azure_files import AzureFileShare
 from horovodjob.api.constants import LABEL_ROLE, Role
-from horovodjob.azurefiles.credentials import Options
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import CliError, NotFound, translated
 from horovodjob_cli.jobs.batchai_records import is_finished
@@ -21,6 +21,7 @@ from horovodjob_dashboard.access_guard import HEADERS
 from horovodjob_dashboard.event_streams import EventStreams
 from horovodjob_dashboard.job_feed import JobFeed, Key
 from horovodjob_dashboard.pages import VIEWER
+from horovodjob_dashboard.viewer import Right
 
 Object = dict[str, Any]
 LOG = "/jobs/{namespace}/{name}/log/{source}"
@@ -51,12 +52,24 @@ class LogsView:
         else:
             texts = _decoded(log_stream.chunks(await _pod(request), follow=True))
         end = "The container has ended." if source not in (ALL_RANKS, SHARE) else "The log has ended."
-        return await self._streams.send(request, _messages(texts, end))
+        return await self._streams.send(request, _messages(texts, end), _refusal(request))
 
     async def file(self, request: web.Request) -> web.StreamResponse:
         """The whole log, as a file."""
         with self._streams.one(request[VIEWER]):
             return await _file(request)
+
+
+async def _refusal(request: web.Request) -> None:
+    """Returns when the viewer has lost a right that the log needs."""
+    viewer, (namespace, name) = request[VIEWER], _key(request)
+    rights = [Right("get", "pods", namespace, subresource="log")]
+    if request.match_info["source"] in (ALL_RANKS, SHARE):
+        spec = (await _job(await viewer.feed(namespace), (namespace, name)))["spec"]
+        shares = map(AzureFileShare.model_validate, spec.get("azureFiles", []))
+        secrets = {share.key_secret for share in shares}
+        rights += [Right("get", "secrets", namespace, name=secret) for secret in secrets]
+    await viewer.loses(rights, namespace)
 
 
 async def _messages(texts: AsyncGenerator[str], end: str) -> AsyncGenerator[str]:
@@ -124,8 +137,7 @@ async def _share(request: web.Request, feed: JobFeed, *, follow: bool) -> AsyncG
         row = feed.rows.get(key)
         return row is None or row.is_finished
 
-    options = Options(uses_environment=request[VIEWER].is_local)
-    async for chunk in log_stream.stdout_chunks(job, options, has_ended, follow=follow):
+    async for chunk in log_stream.stdout_chunks(job, request[VIEWER].storage, has_ended, follow=follow):
         yield chunk
 
 

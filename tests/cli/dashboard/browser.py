@@ -14,12 +14,14 @@ import requests
 
 from cli.program import SECONDS, hvj_process
 from horovodjob_cli.__main__ import INTERRUPTED
+from horovodjob_dashboard.page_session import HEADER
 
 TAGS = re.compile(r"<[^>]+>")
+SECRET = re.compile(r'<meta name="page-secret" content="([^"]+)">')
 
 
 class Browser:
-    """A session with the cookie of a dashboard."""
+    """A session with the cookie of a dashboard, and the secret that its pages have."""
 
     def __init__(self, address: str, pid: int = 0) -> None:
         self.address, self.pid = address, pid
@@ -28,7 +30,19 @@ class Browser:
 
     def open(self) -> requests.Response:
         """Opens the address that the dashboard printed."""
-        return self.session.get(self.address, timeout=SECONDS)
+        return self.keep(self.session.get(self.address, timeout=SECONDS))
+
+    def keep(self, first: requests.Response) -> requests.Response:
+        """Keeps the secret of the first page of a session, as its script does."""
+        if found := SECRET.search(first.text):
+            self.session.headers[HEADER] = html.unescape(found[1])
+        return first
+
+    def join(self, page: Any) -> None:
+        """Continues the session of a page in Chromium: an address is valid once."""
+        for cookie in page.driver.get_cookies():
+            self.session.cookies.set(cookie["name"], cookie["value"])
+        self.session.headers[HEADER] = page.run("return localStorage.getItem('horovodjob-page')")
 
     def get(self, path: str, **options: Any) -> requests.Response:
         return self.session.get(f"{self.origin}{path}", timeout=SECONDS, **options)
@@ -51,7 +65,7 @@ class Browser:
 
     @contextlib.contextmanager
     def stream(self, path: str) -> Iterator["Stream"]:
-        """A stream of the dashboard, as EventSource opens it."""
+        """A stream of the dashboard, as a page opens it."""
         with self.get(path, stream=True) as response:
             assert response.headers["Content-Type"].startswith("text/event-stream"), response.text
             yield Stream(response)
@@ -98,14 +112,15 @@ def words(response: requests.Response) -> str:
 
 
 @contextlib.contextmanager
-def dashboard(*arguments: str) -> Iterator[Browser]:
-    """`hvj dashboard` and a browser that has opened it; Ctrl-C ends it."""
+def dashboard(*arguments: str, is_open: bool = True) -> Iterator[Browser]:
+    """`hvj dashboard` and a browser, which has opened it unless another one will; Ctrl-C ends it."""
     with hvj_process("dashboard", "--no-browser", *arguments) as process:
         assert process.stdout
         address = process.stdout.readline().strip()
         assert address, process.stderr and process.stderr.read()
         browser = Browser(address, process.pid)
-        browser.open()
+        if is_open:
+            browser.open()
         yield browser
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS) == INTERRUPTED

@@ -68,8 +68,9 @@ class Chromium:
         self.driver = driver
 
     def open(self, address: str) -> Self:
-        """Opens a page and waits for it."""
+        """Opens a page and waits for it, in place of the document that asks for it with the secret of the session."""
         self.driver.get(address)
+        wait_for("the page", lambda: self.run("return !document.querySelector('meta[name=page-secret]')"))
         return self
 
     def run(self, script: str, *arguments: Any) -> Any:

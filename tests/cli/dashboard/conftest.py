@@ -20,7 +20,7 @@ def started_chromium() -> Iterator[Chromium]:
 @pytest.fixture
 def address(cluster: ClusterState) -> Iterator[str]:
     """The address that `hvj dashboard` printed, which opens the jobs of the test's workspace."""
-    with dashboard("-w", cluster.namespace) as opened:
+    with dashboard("-w", cluster.namespace, is_open=False) as opened:
         yield opened.address
 
 

@@ -27,7 +27,7 @@ class Visitor(Browser):
     """A browser at the dashboard of a cluster."""
 
     def sign_in(self, token: str, **more: str) -> requests.Response:
-        return self.post("/sign-in", {"token": token, **more})
+        return self.keep(self.post("/sign-in", {"token": token, **more}))
 
     def status(self, path: str) -> int:
         return self.get(path).status_code
@@ -53,7 +53,7 @@ class InCluster:
         """A browser, which has signed in if there is a token."""
         made = Visitor(self.origin)
         if token is not None:
-            assert made.sign_in(token).status_code == 303
+            assert made.sign_in(token).status_code == 200
         return made
 
     def end(self) -> int:
@@ -63,11 +63,18 @@ class InCluster:
 
 
 @contextlib.contextmanager
-def in_cluster(api: Api, directory: Path, *arguments: str, server: str = "") -> Iterator[InCluster]:
+def in_cluster(
+    api: Api, directory: Path, *arguments: str, server: str = "", url: str = "http://localhost"
+) -> Iterator[InCluster]:
     """The process, without kubeconfig and with an environment that has no credentials."""
     log = directory / f"dashboard-{next(NUMBERS)}.log"
     command = [sys.executable, "-m", "horovodjob_dashboard", "--port=0", "--review-seconds=0.5"]
-    command += [f"--server={server or api.server}", f"--certificate-authority={api.authority_file}", *arguments]
+    command += [
+        f"--url={url}",
+        f"--server={server or api.server}",
+        f"--certificate-authority={api.authority_file}",
+        *arguments,
+    ]
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output, env={}) as process:
         try:
             yield InCluster(process, log)
@@ -105,10 +112,11 @@ class Accounts:
         self._bindings.append(f"{path}/{body['metadata']['name']}")
         return self._bindings[-1]
 
-    def unbind(self) -> None:
-        """Takes all roles away."""
-        while self._bindings:
-            self._api.delete(self._bindings.pop())
+    def unbind(self, *paths: str) -> None:
+        """Takes roles away, by default all."""
+        for path in paths or tuple(self._bindings):
+            self._bindings.remove(path)
+            self._api.delete(path)
 
     def delete(self, name: str) -> None:
         """Deletes an account: the API server no longer accepts its tokens."""

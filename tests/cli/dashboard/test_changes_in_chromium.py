@@ -74,8 +74,9 @@ def test_a_log_of_100_mb_is_streamed_and_not_held(
     cluster.pod(cluster.create(), "launcher", node=NODE)
     log = kubelet.log(cluster.namespace, "train-launcher")
     log.write("the first line")
-    with dashboard("-w", cluster.namespace) as opened:
+    with dashboard("-w", cluster.namespace, is_open=False) as opened:
         page = started_chromium.open(opened.address).shows("1 job")
+        opened.join(page)
         page.open(f"{opened.origin}/jobs/{cluster.namespace}/train").shows("the first line")
         before = memory(opened.pid)
         log.write(*["x" * LINE_BYTES] * (LOG_BYTES // LINE_BYTES), "the last line")
@@ -121,7 +122,7 @@ def test_a_viewer_without_rights_reads_what_the_api_server_says(
 ) -> None:
     cluster.pod(cluster.create(), "launcher")
     monkeypatch.setenv("KUBECONFIG", str(account_kubeconfig(api, cluster.namespace, tmp_path, viewer)))
-    with dashboard() as opened:
+    with dashboard(is_open=False) as opened:
         page = started_chromium.open(opened.address).shows("train")
         page.open(f"{opened.origin}/cluster").shows("nodes is forbidden", "cannot list resource")
         page.open(f"{opened.origin}/jobs/{cluster.namespace}/train").shows("pods is forbidden", "events")
@@ -141,7 +142,7 @@ def test_an_operator_that_is_away_is_reported(
 
 
 def test_a_page_says_that_its_connection_is_lost(started_chromium: Chromium, cluster: ClusterState) -> None:
-    with dashboard("-w", cluster.namespace) as opened:
+    with dashboard("-w", cluster.namespace, is_open=False) as opened:
         page = started_chromium.open(opened.address).shows("There is no job")
         assert "lost" not in page.text
     page.shows("The connection is lost; trying again.")

@@ -2,8 +2,11 @@
 
 import os
 import re
+import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -12,7 +15,9 @@ import yaml
 from cli.cluster_state import ClusterState, condition
 from cli.dashboard.browser import Browser, dashboard, words
 from cli.kubelet import NODE, Kubelet
+from cli.program import hvj_process
 from cli.service_account import account_kubeconfig
+from horovodjob_dashboard.page_session import HEADER
 from support.api_client import Api, Object, wait_for
 
 SCRIPT = "<script>alert(1)</script>"
@@ -184,12 +189,61 @@ def test_only_the_browser_that_opened_the_address_is_answered(browser: Browser, 
     for origin in ("http://attacker.example", "null", browser.origin.replace("127.0.0.1", "127.0.0.2")):
         assert browser.post(f"{path}/terminate", {"uid": uid}, Origin=origin).status_code == 403
     assert not cluster.api.get(f"{cluster.jobs}/train")["spec"]["runPolicy"]["terminate"]
-    opened = Browser(browser.address).session.get(browser.address, timeout=60, allow_redirects=False)
-    assert opened.headers["Location"] == "/"
-    assert {"HttpOnly", "SameSite=Strict"} <= {word.strip() for word in opened.headers["Set-Cookie"].split(";")}
+    again = requests.get(browser.address, timeout=60, allow_redirects=False)  # an address is valid once
+    assert (again.status_code, "Set-Cookie" in again.headers, "Location" in again.headers) == (403, False, False)
+    thief = requests.Session()
+    thief.cookies.update(browser.session.cookies)  # as a server at another port gets them
+    for headers in ({}, {HEADER: ""}, {HEADER: "guessed"}):
+        answer = thief.get(f"{browser.origin}{path}", headers=headers, timeout=60)
+        assert (answer.status_code, uid in answer.text) == (403 if headers else 200, False)
+        stolen = thief.post(
+            f"{browser.origin}{path}/terminate", data={"uid": uid}, headers=headers | {"Origin": browser.origin}
+        )
+        assert stolen.status_code == 403
     page = browser.get("/")
     assert "default-src 'none'" in page.headers["Content-Security-Policy"]
     assert not re.search(r"<script(?! src)|\sstyle=|\son\w+=|https?://", page.text)
+
+
+@pytest.mark.parametrize("path", ["//evil.example/x", "/\\evil.example/x", "//evil.example//"])
+@pytest.mark.parametrize("token", ["a", None])
+def test_an_address_with_a_token_leads_to_no_other_host(workspace: str, path: str, token: str | None) -> None:
+    with hvj_process("dashboard", "--no-browser", "-w", workspace) as process:
+        assert process.stdout
+        address = urlsplit(process.stdout.readline().strip())
+        with socket.create_connection(("127.0.0.1", address.port or 0), timeout=60) as connection:
+            query = f"token={token}" if token else address.query
+            request = f"GET {path}?{query} HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\n\r\n"
+            connection.sendall(request.encode())
+            with connection.makefile(encoding="utf-8") as answer:
+                text = answer.read()
+        assert "evil.example" not in text
+        process.kill()
+
+
+def test_the_browser_gets_the_address_in_a_private_file_and_not_in_its_arguments(
+    workspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tmp_path / "seen"
+    program = tmp_path / "firefox"
+    program.write_text(f'#!/bin/sh\necho "$@" > {seen}.part\nmv {seen}.part {seen}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{program} %s")
+    with hvj_process("dashboard", "-w", workspace) as process:
+        assert process.stdout
+        printed = process.stdout.readline().strip()
+        arguments = wait_for("the browser", lambda: seen.is_file() and seen.read_text().strip())
+        assert "token" not in str(arguments)
+        file = Path(urlsplit(str(arguments)).path)
+        assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        found = re.search(r"url=(http://[^\"]+)", file.read_text())
+        assert found
+        assert found[1] != printed
+        for address in (found[1], printed):  # each begins the session of one browser
+            assert [Browser(address).open().status_code for _ in range(2)] == [200, 403]
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+        assert not file.parent.exists()
 
 
 def test_each_context_has_its_own_pages(api: Api, cluster: ClusterState, tmp_path: Path) -> None:

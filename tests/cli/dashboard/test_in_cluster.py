@@ -14,7 +14,9 @@ from cli.dashboard.browser import words
 from cli.dashboard.in_cluster import OPERATOR, READER, Accounts, InCluster, in_cluster
 from cli.kubelet import NODE, Kubelet
 from cli.proxy import proxy
+from cli.service_account import RBAC
 from horovodjob_dashboard.event_streams import STREAMS_OF_A_VIEWER
+from horovodjob_dashboard.page_session import HEADER
 from horovodjob_dashboard.token_access import SESSIONS_OF_A_USER
 from support.api_client import JOBS, Api, job, wait_for
 
@@ -50,6 +52,13 @@ def other(api: Api, workspace: str) -> Iterator[str]:
 def watches(api: Api) -> int:
     """The number of watches of HorovodJobs that the API server serves now."""
     return sum(int(found[1]) for found in WATCHES.finditer(api.text("/metrics")))
+
+
+def target(first: requests.Response) -> str:
+    """The page that opens after the first one of a session."""
+    found = re.search(r'<meta name="page-target" content="([^"]+)">', first.text)
+    assert found
+    return found[1]
 
 
 def _status(api: Api, token: str) -> int:
@@ -168,6 +177,63 @@ def test_a_viewer_who_loses_the_right_is_refused_also_in_an_open_stream(
     wait_for("the right", lambda: viewer.status(path) == 200)
 
 
+def test_a_cookie_that_another_port_got_is_worth_nothing(
+    api: Api, server: InCluster, accounts: Accounts, cluster: ClusterState
+) -> None:
+    uid = cluster.create("train")["metadata"]["uid"]
+    viewer = server.visitor(accounts.token("viewer", role=OPERATOR))
+    wait_for("the job", lambda: "train" in viewer.text("/"))
+    job = f"/jobs/{cluster.namespace}/train"
+    thief = requests.Session()
+    thief.cookies.update(viewer.session.cookies)
+    for path in ("/", "/rows", "/changes", job, f"{job}/state", f"{job}/log/all", f"{job}/log/all.txt", "/cluster"):
+        for headers in ({}, {HEADER: ""}, {HEADER: "guessed"}, {HEADER: str(viewer.session.cookies.values()[0])}):
+            answer = thief.get(f"{server.origin}{path}", headers=headers, timeout=60)
+            assert (answer.status_code, "train" in answer.text.replace(f"{job}", "")) == (
+                401 if headers else 200,
+                False,
+            )
+            assert str(viewer.session.headers[HEADER]) not in answer.text
+    for action in ("suspend", "terminate"):
+        headers = {"Origin": server.origin}
+        refused = thief.post(f"{server.origin}{job}/{action}", data={"uid": uid}, headers=headers, timeout=60)
+        assert refused.status_code == 403
+    assert thief.post(f"{server.origin}/sign-out", headers={"Origin": server.origin}, timeout=60).status_code == 403
+    policy = api.get(f"{cluster.jobs}/train")["spec"]["runPolicy"]
+    assert (policy["suspend"], policy["terminate"], viewer.status("/")) == (False, False, 200)
+
+
+def test_localhost_is_answered_only_where_it_is_configured(api: Api, accounts: Accounts, tmp_path: Path) -> None:
+    with in_cluster(api, tmp_path, url="https://jobs.example.com") as server:
+        visitor = server.visitor()
+        for host in ("localhost", "localhost:8080", "127.0.0.1", urlsplit(server.origin).netloc, "jobs.example.com:80"):
+            assert visitor.get("/", headers={"Host": host}).status_code == 403
+        assert visitor.get("/", headers={"Host": "jobs.example.com"}).status_code == 401
+
+
+def test_an_open_log_ends_when_its_viewer_loses_the_right_to_logs(
+    server: InCluster, accounts: Accounts, cluster: ClusterState, kubelet: Kubelet, api: Api
+) -> None:
+    cluster.pod(cluster.create(), "launcher", node=NODE)
+    cluster.run()
+    log = kubelet.log(cluster.namespace, "train-launcher")
+    log.write("epoch 1")
+    rules = [{"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get", "list"]}]
+    role = f"/apis/{RBAC}/v1/clusterroles"
+    api.create(role, {"metadata": {"name": "log-reader"}, "rules": rules})
+    viewer = server.visitor(accounts.token("viewer"))
+    binding = accounts.bind("viewer", "log-reader", cluster.namespace)
+    path = f"/jobs/{cluster.namespace}/train/log"
+    with viewer.stream(f"{path}/all") as all_ranks, viewer.stream(f"{path}/train-launcher") as pod:
+        for stream in (all_ranks, pod):
+            assert "epoch 1" in stream.log(until="epoch 1")
+        accounts.unbind(binding)
+        for stream in (all_ranks, pod):
+            stream.end()
+    api.delete(f"{role}/log-reader")
+    assert viewer.get(f"{path}/train-launcher").status_code == 403
+
+
 def test_only_forms_of_the_dashboard_itself_change_jobs(
     api: Api, server: InCluster, accounts: Accounts, cluster: ClusterState
 ) -> None:
@@ -197,14 +263,14 @@ def test_a_session_is_a_cookie_of_the_https_address_and_ends(server: InCluster, 
     visitor = server.visitor()
     https = {"Host": "jobs.example.com", "Origin": "https://jobs.example.com"}
     signed_in = visitor.post("/sign-in", {"token": token, "target": "/compare?job=a/b"}, **https)
-    assert (signed_in.status_code, signed_in.headers["Location"]) == (303, "/compare?job=a/b")
+    assert (signed_in.status_code, target(signed_in)) == (200, "/compare?job=a/b")
     cookie = signed_in.headers["Set-Cookie"]
     words_ = {word.strip() for word in cookie.split(";")}
     assert {"HttpOnly", "SameSite=Strict", "Secure", "Path=/", "Max-Age=28800"} <= words_
     assert token not in cookie
     assert visitor.get("/", headers={"Host": "other.example.com"}).status_code == 403
-    for target in ("https://attacker.example", "//attacker.example", "/\\attacker.example", "/\t/attacker.example"):
-        assert server.visitor().sign_in(token, target=target).headers["Location"] == "/"
+    for given in ("https://attacker.example", "//attacker.example", "/\\attacker.example", "/\t/attacker.example"):
+        assert target(server.visitor().sign_in(token, target=given)) == "/"
     sessions = [server.visitor(token) for _ in range(SESSIONS_OF_A_USER + 1)]
     assert [each.status("/") for each in sessions] == [401] + SESSIONS_OF_A_USER * [200]
 
@@ -264,7 +330,8 @@ def test_the_log_names_users_and_has_no_token(
     assert viewer.get(f"{path}/log/train-launcher").status_code == 403
     viewer.post(f"{path}/suspend", {"uid": created["metadata"]["uid"]})
     viewer.sign_in(token[:-9])
-    session = str(viewer.session.cookies["horovodjob_session"])
+    session = str(viewer.session.cookies[f"horovodjob_session_{urlsplit(server.origin).port}"])
+    secret = str(viewer.session.headers[HEADER])
     for header in (f"Authorization: Bearer {token}\x01", f"Cookie: horovodjob_session={session}\x01", f"{token} x: y"):
         with socket.create_connection(("127.0.0.1", urlsplit(server.origin).port or 0), timeout=60) as connection:
             connection.sendall(f"GET / HTTP/1.1\r\nHost: localhost\r\n{header}\r\n\r\n".encode())
@@ -276,4 +343,6 @@ def test_the_log_names_users_and_has_no_token(
     assert f"{user} has signed in" in log
     assert f"{cluster.namespace}/train: suspend by {user}" in log
     assert f"{user} has left" in log
-    assert not [part for part in (token[:40], token[-40:], token[:-9][-40:], session[:20]) if part in log], log
+    assert not [
+        part for part in (token[:40], token[-40:], token[:-9][-40:], session[:20], secret[:20]) if part in log
+    ], log

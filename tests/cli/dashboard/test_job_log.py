@@ -8,7 +8,7 @@ import pytest
 from cli.cluster_state import ClusterState
 from cli.dashboard.browser import Browser, dashboard
 from cli.dashboard.in_cluster import READER, Accounts, in_cluster
-from cli.job_share import SEGMENT, key, logs, service
+from cli.job_share import ACCOUNT, SEGMENT, key, logs, service
 from cli.kubelet import NODE, Kubelet
 from cli.service_account import account_kubeconfig
 from support.api_client import Api, wait_for
@@ -131,6 +131,7 @@ def test_a_viewer_without_the_right_to_pods_reads_the_share(
         with browser.stream(f"{path}/log/all") as stream:
             refusal = stream.log(until="Entra ID")
     assert "pods is forbidden" in refusal
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", ACCOUNT)
     monkeypatch.setenv("AZURE_STORAGE_KEY", key)
     with dashboard() as browser:
         wait_for("the end", lambda: browser.get(path).status_code == 200 and "Succeeded" in browser.text(path))
@@ -149,4 +150,4 @@ def test_a_dashboard_in_the_cluster_reads_a_share_with_the_viewers_rights_only(
         wait_for("the end", lambda: visitor.get(path).status_code == 200 and "Succeeded" in visitor.text(path))
         with visitor.stream(f"{path}/log/share") as stream:
             end = stream.log(until="Azure")
-    assert "a key in Secret azure-storage-account-mystorageaccount-secret that you may not read" in end
+    assert "Secret azure-storage-account-mystorageaccount-secret has no key for it, does not exist or is not for" in end

@@ -429,8 +429,8 @@ def test_names_of_files_and_messages_do_not_control_the_terminal(
     message = f"no nodes{HOSTILE}"
     condition_ = {"type": "Stalled", "status": "True", "reason": "X", "message": message}
     cluster.report(conditions=[condition_ | {"lastTransitionTime": "2026-11-22T12:00:00Z"}])
-    for command in (("show", "-n", "train"), ("list",)):
-        with terminal("job", *command, "-o", format_) as screen:
+    for shown in (("show", "-n", "train"), ("list",)):
+        with terminal("job", *shown, "-o", format_) as screen:
             assert screen.end() == 0
         assert not set(COLOR.sub("", screen.shown)) & set("\x1b\x07\x9b\u202e")
 
