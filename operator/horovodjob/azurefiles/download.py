@@ -58,13 +58,13 @@ class _Tree:
 
     def __init__(self, store: FileStore, path: str) -> None:
         self._store, self._path = store, path
-        self._root = store.identity(path)
-        self._device = self._root.partition(":")[0]
+        self._above = store.lineage(path)
+        self._device = self._above[0].partition(":")[0] if self._above else ""
         self._followed: set[str] = set()
 
     def files(self, target: Path) -> Iterator[tuple[str, Path, int]]:
         """Path, target and size of each file; the targets of directories are created."""
-        return self._files(self._path, target, frozenset((self._root,)), within_link=False)
+        return self._files(self._path, target, frozenset(self._above), within_link=False)
 
     def _files(
         self, path: str, target: Path, above: frozenset[str], *, within_link: bool

@@ -25,7 +25,7 @@ def no_plan(files: int, size: int) -> None:
 class Entry:
     """A file or directory in a listing; `written` is the time of its content, which an upload keeps.
 
-    `identity` is that of a directory, as of `FileStore.identity`; `is_link` is true of a link to one.
+    `identity` is that of a directory, as of `FileStore.lineage`; `is_link` is true of a link to one.
     """
 
     name: str
@@ -68,8 +68,8 @@ class FileStore(Protocol):
         """Whether there is a directory with this path."""
         ...
 
-    def identity(self, directory: str) -> str:
-        """Device and inode of a directory, as device:inode; empty in a store without links."""
+    def lineage(self, directory: str) -> list[str]:
+        """Device and inode, as device:inode, of a directory and of those that contain it; none where no links are."""
         ...
 
     def state(self, path: str) -> FileState:

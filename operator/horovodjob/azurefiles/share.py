@@ -145,9 +145,9 @@ class Share:
                 return False
         return True
 
-    def identity(self, directory: str) -> str:
+    def lineage(self, directory: str) -> list[str]:
         """Shares have no links to directories."""
-        return ""
+        return []
 
     def entries(self, directory: str, prefix: str = "") -> list[Entry]:
         """The entries of the directory with this prefix, sorted by name. Raises DirectoryNotFound."""

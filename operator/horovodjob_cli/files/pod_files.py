@@ -39,6 +39,10 @@ for name in * .*; do
 done
 exit 0
 """
+LINEAGE = """
+cd -P -- "$1" 2>/dev/null || exit
+while stat -c '%d:%i' . && [ "$(pwd)" != / ]; do cd .. || exit; done
+"""
 
 
 class PodFiles:
@@ -61,10 +65,9 @@ class PodFiles:
         """Whether there is a directory with this path."""
         return self._run('[ -d "$1" ]', _absolute(path))[0] == 0
 
-    def identity(self, directory: str) -> str:
-        """Device and inode of the directory."""
-        code, output = self._run("stat -L -c '%d:%i' -- \"$1\"", _absolute(directory))
-        return "" if code else output.decode().strip()
+    def lineage(self, directory: str) -> list[str]:
+        """Device and inode of the directory and of those that contain it."""
+        return self._run(LINEAGE, _absolute(directory))[1].decode().split()
 
     def state(self, path: str) -> FileState:
         """Size, modification time and inode of the file."""

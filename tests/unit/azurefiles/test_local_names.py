@@ -27,8 +27,8 @@ class Store:
     def is_directory(self, path: str) -> bool:
         return True
 
-    def identity(self, directory: str) -> str:
-        return ""
+    def lineage(self, directory: str) -> list[str]:
+        return []
 
     def state(self, path: str) -> FileState:
         return FileState(1, "1", "1")
