@@ -20,6 +20,9 @@ from horovodjob.azurefiles.errors import AddressRefused
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+# Azure's host of a virtual machine, which has a public address: settings of the node, with secrets.
+AZURE_HOST = ipaddress.ip_address("168.63.129.16")
+NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052
 
 
 def server_transport(networks: Sequence[Network]) -> RequestsTransport:
@@ -43,10 +46,18 @@ def allowed_address(host: str, port: int, networks: Sequence[Network]) -> str:
 
 
 def _is_allowed(address: Address, networks: Sequence[Network]) -> bool:
-    address = getattr(address, "ipv4_mapped", None) or address
+    address = _destination(address)
     if address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified:
         return False
-    return address.is_global or any(address in network for network in networks)
+    return address != AZURE_HOST and (address.is_global or any(address in network for network in networks))
+
+
+def _destination(address: Address) -> Address:
+    """The address at which a packet arrives: some of IPv6 stand for one of IPv4."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    translated = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in NAT64 else None
+    return address.ipv4_mapped or address.sixtofour or translated or address
 
 
 class _Adapter(HTTPAdapter):
