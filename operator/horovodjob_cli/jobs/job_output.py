@@ -129,7 +129,7 @@ class _Bar(_Display):
     def note(self, text: str) -> None:
         from rich.text import Text
 
-        self._bars.console.print(Text(text, style="dim"), soft_wrap=True)
+        self._bars.console.print(Text(escaped(text), style="dim"), soft_wrap=True)
 
     def progress(self, job: Object) -> None:
         self._job = job
@@ -151,7 +151,7 @@ def _display(*, quiet: bool, raw: bool) -> Iterator[_Display]:
         """Text that changes with the time."""
 
         def render(self, task: Task) -> Text:
-            return Text(bar.text())
+            return Text(escaped(bar.text()))
 
     class Lines(Progress):
         """The state of the program's own progress bar above that of the job."""

@@ -151,3 +151,23 @@ def test_a_dashboard_in_the_cluster_reads_a_share_with_the_viewers_rights_only(
         with visitor.stream(f"{path}/log/share") as stream:
             end = stream.log(until="Azure")
     assert "Secret azure-storage-account-mystorageaccount-secret has no key for it, does not exist or is not for" in end
+
+
+def test_a_job_that_is_opened_does_not_decide_which_host_gets_the_viewers_credentials(
+    cluster: ClusterState, key: str, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", ACCOUNT)
+    monkeypatch.setenv("AZURE_STORAGE_KEY", key)
+    monkeypatch.delenv("AZURE_STORAGE_SERVICE_ENDPOINT", raising=False)
+    host = f"{ACCOUNT}.file.attacker.test"
+    spec = cluster.api.get(f"{cluster.jobs}/train")["spec"]
+    shares = [share | {"server": host} for share in spec["azureFiles"]]
+    cluster.create("hostile", azureFiles=shares, logs=spec["logs"])
+    cluster.run("hostile", outputPathSegment=SEGMENT)
+    cluster.succeed("hostile")
+    path = f"/jobs/{cluster.namespace}/hostile"
+    with dashboard("-w", cluster.namespace) as browser:
+        wait_for("the end", lambda: browser.get(path).status_code == 200 and "Succeeded" in browser.text(path))
+        with browser.stream(f"{path}/log/all") as stream:
+            end = stream.log(until="HVJ_STORAGE_HOSTS")
+    assert f"the job names the server {host} for storage account {ACCOUNT}, which is no host of Azure" in end

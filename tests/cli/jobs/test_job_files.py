@@ -435,6 +435,24 @@ def test_names_of_files_and_messages_do_not_control_the_terminal(
         assert not set(COLOR.sub("", screen.shown)) & set("\x1b\x07\x9b\u202e")
 
 
+@pytest.mark.parametrize("command", [("attach", "train"), ("job", "wait", "-n", "train")])
+def test_the_progress_of_a_job_does_not_control_the_terminal(
+    workspace: str, cluster: ClusterState, command: tuple[str, ...]
+) -> None:
+    cluster.create()
+    waits = {"type": "Reconciling", "status": "True", "reason": "X", "message": f"no nodes{HOSTILE}end"}
+    queued: Object = {"phase": "Queued", "executionState": "queued", "queue": {"name": f"gpus{HOSTILE}", "position": 3}}
+    cluster.report(conditions=[waits | {"lastTransitionTime": "2026-11-22T12:00:00Z"}], **queued)
+    with terminal(*command, columns=200) as screen:
+        screen.until("no nodes^[]52;c;cm0gLXJm^G")
+        screen.until("position 3")
+        error = {"attempt": 1, "time": "2026-11-22T12:00:00Z", "reason": f"X{HOSTILE}", "message": f"ended{HOSTILE}"}
+        cluster.fail(exit_code=3, errors=[error])
+        assert screen.end() == 3
+    for forbidden in ("\x1b]", "\x07", "\x9b", "\u202e"):
+        assert forbidden not in screen.shown
+
+
 def test_a_streamed_file_controls_the_terminal_only_if_it_is_asked_for(
     hvj: Hvj, volume: Volume, cluster: ClusterState
 ) -> None:
