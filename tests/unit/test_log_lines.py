@@ -1,6 +1,7 @@
 """A log that is read over several connections has each of its lines once, whatever their timestamps are."""
 
 import time
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -132,15 +133,19 @@ def test_an_unfinished_line_has_the_state_of_its_progress_bar() -> None:
     assert states == [b"", b" 0%", b" 5", b" 50%", b""]
 
 
-def test_one_long_line_takes_time_in_proportion_to_its_length() -> None:
-    def seconds(size: int) -> float:
-        buffer, part = LineBuffer(), b"\r" + b"x" * (8 << 10)
-        begin = time.perf_counter()
-        for _ in range(size // len(part)):
+def test_one_long_line_costs_in_proportion_to_its_length() -> None:
+    """No part copies the line so far. Memory is counted, which a busy machine does not change."""
+    part, parts = b"\r" + b"x" * (8 << 10), 1024
+    buffer = LineBuffer()
+    tracemalloc.start()
+    try:
+        for number in range(parts):
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
             buffer.lines(part)
             assert buffer.state
-        assert len(buffer.lines(b"\n")[0]) == size // len(part) * len(part)
-        return time.perf_counter() - begin
-
-    small = min(seconds(8 << 20) for _ in range(3))
-    assert seconds(64 << 20) < 30 * max(small, 0.01)  # 8 times if linear, 64 if quadratic
+            peak = tracemalloc.get_traced_memory()[1] - before
+            assert peak < 64 * len(part), f"part {number} copies the line so far"
+        assert buffer.lines(b"\n") == [part * parts]
+    finally:
+        tracemalloc.stop()
