@@ -34,7 +34,11 @@ ENV PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 # ---- uv ---------------------------------------------------------------------------------------------------
 FROM python AS uv
 
-ARG UV_VERSION=0.13.9
+# A requirement of pip, with the hashes of the wheels for x86-64 and ARM; the tests install the same one.
+ARG UV_REQUIREMENT="uv==0.13.9 \
+    --hash=sha256:d7f459fe4fd247d830351c75686d3996ace3c6f3f728eb0e85a30b7ada0cef19 \
+    --hash=sha256:5435c5ce14a56431208ca0996416d310f1598e8c2c8ba707688985a16bb82dbe \
+    --hash=sha256:ecb6028d79dc96fbeafffe5c8af62a7099487ebc05a701e76714eebcffd06375"
 # The certificates that downloads are checked with: a network that inspects TLS has others than Debian.
 ARG CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
 ENV DEBIAN_FRONTEND=noninteractive \
@@ -49,7 +53,8 @@ ENV DEBIAN_FRONTEND=noninteractive \
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates python3-venv \
  && python3 -m venv /opt/uv \
- && /opt/uv/bin/pip install --no-cache-dir --disable-pip-version-check uv==${UV_VERSION} \
+ && echo "${UV_REQUIREMENT}" > /tmp/uv.txt \
+ && /opt/uv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes --no-deps -r /tmp/uv.txt \
  && ln -s /opt/uv/bin/uv /usr/local/bin/uv
 WORKDIR /src
 

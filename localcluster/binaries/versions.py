@@ -73,6 +73,7 @@ class Versions:
 
     go_minimum: str
     go_pypi: str
+    go_hashes: tuple[str, ...]
     components: tuple[Component, ...]
     groups: tuple[Group, ...]
     debian_packages: tuple[str, ...]
@@ -115,7 +116,8 @@ def versions() -> Versions:
         for name, table in tables.items()
     )
     go = pinned["go"]
-    return Versions(go["minimum"], go["pypi"], tuple(components.values()), groups, tuple(pinned["debian"]["packages"]))
+    packages = tuple(pinned["debian"]["packages"])
+    return Versions(go["minimum"], go["pypi"], tuple(go["hashes"]), tuple(components.values()), groups, packages)
 
 
 def check_pins(components: tuple[Component, ...]) -> None:

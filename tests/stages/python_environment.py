@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import re
 import shutil
 import subprocess
@@ -67,20 +68,29 @@ def find_python(names: Sequence[str] = PYTHONS) -> str:
 
 
 def find_uv(python: str) -> Path:
-    """The path of uv in the version that the Dockerfile pins; it is installed into the cache once."""
-    found = re.search(r"^ARG UV_VERSION=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    if not found:
-        raise StageError("add the line `ARG UV_VERSION=...` to the Dockerfile: it pins the version of uv")
-    folder = CACHE / "tools" / f"uv-{found[1]}"
+    """The path of the uv that the Dockerfile pins by its hash; it is installed into the cache once."""
+    requirement = uv_requirement((ROOT / "Dockerfile").read_text())
+    folder = CACHE / "tools" / f"uv-{hashlib.sha256(requirement.encode()).hexdigest()[:12]}"
     with _locked(CACHE / "tools" / "uv.lock"):
         if not (folder / "done").exists():
             shutil.rmtree(folder, ignore_errors=True)
             if not _has_ensurepip(python):
                 install_packages(f"{Path(python).name}-venv")
             call(python, "-m", "venv", folder)
-            call(folder / "bin/pip", "install", "--quiet", "--disable-pip-version-check", f"uv=={found[1]}")
+            (folder / "uv.txt").write_text(requirement)
+            options = ("--quiet", "--disable-pip-version-check", "--require-hashes", "--no-deps")
+            call(folder / "bin/pip", "install", *options, "-r", folder / "uv.txt")
             (folder / "done").touch()
     return folder / "bin" / "uv"
+
+
+def uv_requirement(dockerfile: str) -> str:
+    """The requirement of pip for uv in the text of the Dockerfile. Raises StageError if it has none with a hash."""
+    found = re.search(r'^ARG UV_REQUIREMENT="([^"]+)"$', dockerfile, re.MULTILINE)
+    words = found[1].replace("\\\n", " ").split() if found else []
+    if not re.fullmatch(r"uv==\S+( --hash=sha256:[0-9a-f]{64})+", " ".join(words)):
+        raise StageError("set ARG UV_REQUIREMENT in the Dockerfile to a version of uv with hashes: uv==... --hash=...")
+    return " ".join(words)
 
 
 def _has_ensurepip(python: str) -> bool:
