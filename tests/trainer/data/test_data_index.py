@@ -104,6 +104,25 @@ def test_a_damaged_index_is_made_again(load: Any, made: Path, kind: str, damage:
     assert "from the index" in load()[1]
 
 
+@pytest.mark.parametrize("kind", ["images"], indirect=True)
+@pytest.mark.parametrize("place", ["absolute", "above"])
+def test_an_index_that_somebody_has_planted_names_no_file_elsewhere(
+    load: Any, made: Path, tmp_path: Path, place: str
+) -> None:
+    fingerprint = load()[0].fingerprint
+    shutil.copy(made / "test" / "ant" / "000.png", tmp_path / "private.png")
+    name = {"absolute": str(tmp_path / "private.png"), "above": "../../private.png"}[place]
+    with np.load(made / INDEX["images"]) as file:
+        arrays = dict(file)
+    names = bytes(arrays["files"]).decode().split("\0")
+    arrays["files"] = np.frombuffer("\0".join([name, *names[1:]]).encode(), np.uint8)
+    np.savez(made / INDEX["images"], **arrays)
+    os.utime(made, (1e9, 1e9))
+    found, log = load()
+    assert f"Ignoring the index of the images, which is inconsistent: {name!r} is not below the folder" in log
+    assert found.fingerprint == fingerprint
+
+
 def test_an_index_with_a_wrong_byte_is_ignored_or_read_correctly(tmp_path: Path) -> None:
     path, values = tmp_path / "index.npz", np.arange(100)
     write_index((path,), {"values": values}, lambda _: None)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trainer.support import foreign_models
 from trainer.support.waiting import TIMEOUT_SECONDS
 
 
@@ -46,6 +47,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, folders: Any, picture: A
         (root / "loose" / name).write_bytes(picture(99 * number))
     np.savez(root / "new.npz", x=np.array([[1.0, 2.0], [3.0, 4.5]]))
     (root / "cut.h5").write_bytes((root / "model.h5").read_bytes()[:50_000])
+    foreign_models.write(root, line)
     return root
 
 
@@ -184,7 +186,36 @@ INVALID = {
 
 def test_an_invalid_command_ends_with_one_sentence(workspace: Path, ended: Any, folders: Any) -> None:
     folders(workspace / "many", a=2, b=2, c=2, d=2)
-    for found, (code, what) in zip(ended(*map(str.split, INVALID)), INVALID.values(), strict=True):
+    check_sentences(ended, INVALID)
+
+
+ATTACKS = {
+    "predict --model lambda.keras --data new.npz": (
+        1,
+        "lambda.keras has a Lambda layer, whose code in the file is not",
+    ),
+    "evaluate --model lambda.h5 --dataset digits": (
+        1,
+        "lambda.h5 has a Lambda layer, whose code in the file is not run",
+    ),
+    "export --model lambda.keras --output x": (1, "lambda.keras has a Lambda layer, whose code in the file is not run"),
+    "predict --model imports.keras --data new.npz": (1, "imports.keras cannot be loaded as a Keras model: "),
+    "predict --model link.h5 --data new.npz": (1, "link.h5 cannot be loaded as a Keras model: "),
+    "predict --model link.keras --data new.npz": (1, "link.keras cannot be loaded as a Keras model: "),
+    "predict --model storage.h5 --data new.npz": (1, "storage.h5 cannot be loaded as a Keras model: "),
+    "predict --model storage.keras --data new.npz": (1, "storage.keras cannot be loaded as a Keras model: "),
+    "predict --model virtual.h5 --data new.npz": (1, "virtual.h5 cannot be loaded as a Keras model: "),
+    "predict --model virtual.keras --data new.npz": (1, "virtual.keras cannot be loaded as a Keras model: "),
+}
+
+
+def test_a_model_of_somebody_else_runs_no_code_and_reads_no_other_file(workspace: Path, ended: Any) -> None:
+    check_sentences(ended, ATTACKS)
+    assert not (workspace / foreign_models.EXECUTED).exists()
+
+
+def check_sentences(ended: Any, expected: dict[str, tuple[int, str]]) -> None:
+    for found, (code, what) in zip(ended(*map(str.split, expected)), expected.values(), strict=True):
         complaints = [line for line in found.errors.splitlines() if line.startswith("horovodjob_trainer: ")]
         assert (found.code, len(complaints), found.lines) == (code, 1, []), found.errors
         assert what in complaints[0]

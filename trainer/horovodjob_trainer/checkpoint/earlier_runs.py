@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from horovodjob_trainer.checkpoint.layout import READ_ERRORS, read_description
-from horovodjob_trainer.checkpoint.run_file import RUN_FILE, RunFile, read_run_file
+from horovodjob_trainer.checkpoint.run_file import RUN, RUN_FILE, RunFile, read_run_file
 
 EARLIER_RUNS = "earlier-runs"
-RUN = re.compile(r"[A-Za-z0-9]{1,64}")  # also the name of a folder
 CHECKPOINT_NAME = re.compile(r"checkpoint-(0|[1-9][0-9]{0,8})(?:-([1-9][0-9]{0,8}))?\.h5")
 
 
@@ -55,7 +54,7 @@ def place_run(directory: Path, run: str, *, keeps_previous: bool, log: Callable[
     with suppress(ValueError):
         previous = read_run_file(directory)
     is_previous = previous is not None and previous.run == run
-    if previous is not None and not is_previous and keeps_previous and RUN.fullmatch(previous.run):
+    if previous is not None and not is_previous and keeps_previous:
         _move(directory / RUN_FILE, _folder(directory, previous.run))
     moved: dict[Path, int] = {}
     for path in checkpoint_files(directory):

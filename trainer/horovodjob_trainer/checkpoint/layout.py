@@ -120,8 +120,8 @@ def restore_variables(path: Path, variables: Sequence[Any]) -> RunState:
     with h5py.File(path) as h5:
         description = _description(h5)
         metadata = json.loads(h5.attrs[ATTRIBUTE])
-        values: dict[int, Array] = {index: h5[name][()] for name, index in description.datasets}
-        own = {name: h5[f"{ARRAYS}/{name}"][()] for name in metadata.get("arrays", ())}
+        values: dict[int, Array] = {index: _read(h5, name) for name, index in description.datasets}
+        own = {name: _read(h5, f"{ARRAYS}/{name}") for name in metadata.get("arrays", ())}
     if sorted(values) != list(range(len(variables))):
         raise ValueError("it belongs to a different network or optimizer")
     arrays = [np.asarray(values[index]) for index in range(len(variables))]
@@ -142,6 +142,17 @@ def _description(h5: Any) -> CheckpointDescription:
     datasets = tuple((str(path), int(index)) for path, index in metadata["datasets"])
     state = RunState.from_json(metadata["state"])
     return CheckpointDescription(metadata["run"], state, datasets)
+
+
+def _read(h5: Any, name: str) -> Array:
+    """The array with this name. Raises ValueError if it is not in the file itself: HDF5 would read any other file."""
+    parts = name.split("/")
+    paths = ("/".join(parts[: end + 1]) for end in range(len(parts)))
+    is_linked = any(not isinstance(h5.get(path, getlink=True), h5py.HardLink) for path in paths)
+    if is_linked or not isinstance(h5[name], h5py.Dataset) or h5[name].external or h5[name].is_virtual:
+        raise ValueError(f"{name} refers to something outside the file")
+    array: Array = h5[name][()]
+    return array
 
 
 def _checksum(values: Sequence[Array], description: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """The file with the identity and the settings of an unfinished run."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from horovodjob_trainer.atomic_file import atomic_write
 
 RUN_FILE = ".horovodjob-run.json"
+RUN = re.compile(r"[A-Za-z0-9]{1,64}")  # also the name of a folder
 SHOWN_CHANGES = 3
 
 
@@ -38,6 +40,8 @@ def read_run_file(folder: Path) -> RunFile | None:
         return None
     if not isinstance(content, dict) or not isinstance(content.get("run"), str):
         raise ValueError("it contains no run")
+    if not RUN.fullmatch(content["run"]):
+        raise ValueError("its run has a name that is no name of a folder")
     if not isinstance(content.get("settings"), dict):
         raise ValueError("it contains no settings")
     return RunFile(content["run"], content["settings"])

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +143,7 @@ def _indexed_trees(paths: Sequence[Path], log: Callable[[str], None]) -> dict[st
         directories = unpack_strings(arrays["directories"], int(directory_counts.sum()))
         files = unpack_strings(arrays["files"], int(file_counts.sum()))
         others = [json.loads(text) for text in unpack_strings(arrays["others"], len(file_counts))]
+        _check_names(directories, files)
     except ValueError as error:
         log(f"Ignoring the index of the images, which is inconsistent: {error}")
         return {}
@@ -154,6 +155,13 @@ def _indexed_trees(paths: Sequence[Path], log: Callable[[str], None]) -> dict[st
         strict=True,
     )
     return {folder: Tree(*part) for folder, part in zip(folders, parts, strict=True)}
+
+
+def _check_names(*names: Sequence[str]) -> None:
+    """Raise ValueError if one is outside the folder: whoever may write an index beside the data chooses them."""
+    for name in chain.from_iterable(names):
+        if name.startswith("/") or (".." in name and ".." in name.split("/")):
+            raise ValueError(f"{name!r} is not below the folder")
 
 
 def _split(values: list[Any], counts: Any) -> list[list[Any]]:

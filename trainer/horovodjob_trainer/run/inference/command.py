@@ -94,6 +94,11 @@ def _load_model(path: Path, *, with_loss: bool = True) -> Any:
             warnings.simplefilter("ignore")  # about the optimizer, which is not needed here
             return keras.models.load_model(path, compile=with_loss)
     except Exception as error:  # Keras, h5py and zipfile raise many types
+        if "`Lambda` layer" in str(error):  # Keras runs none
+            raise ModelError(
+                f"{path} has a Lambda layer, whose code in the file is not run; save the model with a layer of Keras "
+                "instead"
+            ) from error
         reason = " ".join(str(error).split())[:300]
         raise ModelError(
             f"{path} cannot be loaded as a Keras model: {reason}; use a complete .keras or .h5 file, and start "
