@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -180,8 +181,9 @@ def _credentials(node: Node, result: Container, server: str, job_name: str, name
         url = reference.required_text("secretUrl")
         node.notes.warn(
             reference.path,
-            f"create the Secret with kubectl create secret docker-registry {name} --docker-server={server} "
-            f"--docker-username=USER --docker-password=PASSWORD, the password from the key vault's secret {url}",
+            f"create the Secret with kubectl create secret docker-registry {name} "
+            f"--docker-server={shlex.quote(server)} --docker-username=USER --docker-password=PASSWORD, "
+            f"the password from the key vault's secret {url}",
         )
     elif user is not None:
         auths = {DOCKER_HUB_KEY if server in DOCKER_HUB else server: {"username": user, "password": password}}

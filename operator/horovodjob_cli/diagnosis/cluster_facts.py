@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
+from urllib.parse import quote
 
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob_cli.cluster import kube
@@ -73,9 +74,15 @@ class Facts:
         return None if text is None else dict(json.loads(text))
 
     def text(self, path: str, **query: str) -> str | None:
-        """The response of the API server to a GET; None for 404. Raises Forbidden."""
+        """The response of the API server to a GET; None for 404. Raises Forbidden.
+
+        A job can name a Secret `../../other/secrets/x`, which the client would resolve to another path.
+        """
         from kubernetes.client import ApiException
 
+        if {"", ".", ".."} & set(path[1:].split("/")):  # no object has such a name
+            return None
+        path = quote(path, safe="/:")
         client = kube.client()
         request = client.param_serialize(
             "GET", path, query_params=[*query.items()], header_params={"Accept": "*/*"}, auth_settings=["BearerToken"]

@@ -1,5 +1,6 @@
 """GPUs: nodes with GPUs, or an autoscaled pool of such nodes, and the device plugin."""
 
+import shlex
 from collections.abc import Iterator
 
 from horovodjob.api.constants import AKS_POOL_LABEL, GPU_RESOURCE
@@ -59,14 +60,15 @@ def empty_pool(facts: Facts, pool: str) -> CheckResult:
         message = f"no node has the label {AKS_POOL_LABEL}={pool} of pool {pool}"
         return CheckResult("GPUs", Outcome.BLOCKS, message, f"kubectl get nodes -L {AKS_POOL_LABEL}")
     workers = facts.spec.worker.replicas if facts.spec else 1
-    message, resize = f"pool {pool} has no node now", f"hvj cluster resize -n {pool} -t {workers}"
+    word = shlex.quote(pool)  # in a job, it is any text
+    message, resize = f"pool {pool} has no node now", f"hvj cluster resize -n {word} -t {workers}"
     try:
         found = {each.name: each for each in aks.ManagedCluster(place).pools()}
     except CliError:
         return CheckResult("GPUs", Outcome.WARNING, f"{message}, so {facts.subject} waits until the pool grows", resize)
     if pool not in found:
         message = f"the AKS cluster has no pool {pool}, only {join_names(sorted(found))}"
-        return CheckResult("GPUs", Outcome.BLOCKS, message, f"hvj cluster create -n {pool} -s <size> -t {workers}")
+        return CheckResult("GPUs", Outcome.BLOCKS, message, f"hvj cluster create -n {word} -s <size> -t {workers}")
     if found[pool].enable_auto_scaling and found[pool].max_count:
         message = f"{message}, and the autoscaler adds up to {found[pool].max_count}"
         return CheckResult("GPUs", Outcome.OK, message)
@@ -105,7 +107,7 @@ def no_gpu_nodes(facts: Facts) -> Iterator[CheckResult]:
     command = ADD_POOL.format(
         group=(place and place.group) or "<group>",
         cluster=(place and place.cluster) or "<cluster>",
-        pool=pool or "gpunp",
+        pool=shlex.quote(pool or "gpunp"),
     )
     yield CheckResult("GPUs", Outcome.BLOCKS, message, command)
 
@@ -177,9 +179,9 @@ def node_capacity(facts: Facts, nodes: list[Object], each: int) -> CheckResult:
     if places >= wanted:
         return CheckResult("GPUs", Outcome.OK, f"{have} for {wanted} workers with {each} each" if facts.spec else have)
     message = f"{facts.subject} needs {wanted} workers with {each} GPUs each; {have} have room for {places}"
-    pool = (facts.spec and facts.spec.pool) or node_pools.pool_name(nodes[0])
+    word = shlex.quote((facts.spec and facts.spec.pool) or node_pools.pool_name(nodes[0]) or "POOL")
     if aks.cluster_reference(nodes, None, None, None):
         return CheckResult(
-            "GPUs", Outcome.WARNING, f"{message}, unless the pool grows", f"hvj cluster resize -n {pool} -t {wanted}"
+            "GPUs", Outcome.WARNING, f"{message}, unless the pool grows", f"hvj cluster resize -n {word} -t {wanted}"
         )
-    return CheckResult("GPUs", Outcome.BLOCKS, message, f"hvj cluster resize -n {pool} -t {wanted}")
+    return CheckResult("GPUs", Outcome.BLOCKS, message, f"hvj cluster resize -n {word} -t {wanted}")

@@ -1,5 +1,6 @@
 """The state of the job: its condition, its image and its pull secrets."""
 
+import shlex
 from collections.abc import Iterator
 
 from horovodjob.api.constants import LABEL_JOB
@@ -53,8 +54,8 @@ def missing_pull_secrets(facts: Facts) -> Iterator[CheckResult]:
             continue
         message = f"Secret {name} of imagePullSecrets does not exist in namespace {facts.namespace}"
         command = (
-            f"kubectl create secret docker-registry {name} -n {facts.namespace} --docker-server=<registry> "
-            "--docker-username=<user> --docker-password=<password>"
+            f"kubectl create secret docker-registry {shlex.quote(name)} -n {facts.namespace} "
+            "--docker-server=<registry> --docker-username=<user> --docker-password=<password>"
         )
         yield CheckResult("image", Outcome.BLOCKS, message, command)
 

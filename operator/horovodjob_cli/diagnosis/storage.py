@@ -3,6 +3,7 @@
 import base64
 import binascii
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -101,11 +102,12 @@ def share_secret(facts: Facts, share: AzureFileShare) -> Iterator[CheckResult]:
         yield CheckResult("storage", Outcome.OK, f"{where} is mounted {how}, without a key")
         return
     name = share.key_secret
+    word = shlex.quote(name)  # in a job, it is any text
     create = (
-        f"kubectl create secret generic {name} -n {facts.namespace} --from-literal={SECRET_ACCOUNT}={share.account} "
+        f"kubectl create secret generic {word} -n {facts.namespace} --from-literal={SECRET_ACCOUNT}={share.account} "
         f'--from-literal={SECRET_KEY}="$(az storage account keys list -n {share.account} --query [0].value -o tsv)"'
     )
-    renew = f"kubectl delete secret {name} -n {facts.namespace} && {create}"
+    renew = f"kubectl delete secret {word} -n {facts.namespace} && {create}"
     values = secret_values(facts, name)
     if values is None:
         message = f"Secret {name} with the key of {where} does not exist in namespace {facts.namespace}"

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shlex
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -520,6 +521,27 @@ def test_a_missing_pull_secret_is_reported(doctor: Doctor, cluster_setup: Cluste
         == f"Secret registry of imagePullSecrets does not exist in namespace {cluster_setup.namespace}"
     )
     assert finding["command"].startswith("kubectl create secret docker-registry registry")
+
+
+def test_text_of_a_job_is_one_word_of_the_commands_that_a_user_is_told_to_run(
+    doctor: Doctor, cluster_setup: ClusterSetup
+) -> None:
+    text = "x; touch planted $(id)"
+    share = SHARE | {"secretName": text}
+    result = doctor(imagePullSecrets=[{"name": text}], azureFiles=[share])
+    commands = [row["command"] for row in records(result) if "planted" in (row["command"] or "")]
+    assert len(commands) == 2
+    for command in commands:
+        assert text in shlex.split(command), command
+        assert command.count("planted") == command.count(f"'{text}'"), command
+
+
+def test_a_secret_that_a_job_names_is_in_its_namespace(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    cluster_setup.add_secret(azurestorageaccountname="mystorageaccount", azurestorageaccountkey="a2V5")
+    name = f"../../{cluster_setup.namespace}/secrets/{SECRET}"
+    finding = failed_row(doctor(azureFiles=[SHARE | {"secretName": name}]), "storage")
+    assert f"Secret {name} with the key of share myshare" in finding["message"]
+    assert "does not exist" in finding["message"]
 
 
 def test_a_stalled_job_is_reported_with_the_message_of_the_operator(doctor: Doctor, cluster: ClusterState) -> None:
