@@ -1,4 +1,4 @@
-"""Checkpoints that somebody else has written into the output directory."""
+"""Checkpoints and weights that somebody else has written."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from horovodjob_trainer.checkpoint.run_file import RUN_FILE
+from horovodjob_trainer.errors import ModelError
+from horovodjob_trainer.run.initial_weights import load_initial_weights
 from trainer.checkpoint.checkpoints import log_lines, network, open_directory, restore, state, write
 from trainer.support import foreign_models
 
@@ -32,3 +34,21 @@ def test_the_name_of_a_run_leads_to_no_other_folder(tmp_path: Path, absolute: bo
     (directory / RUN_FILE).write_text(json.dumps(planted))
     assert open_directory(directory, resume=True).run.isalnum()
     assert {path.name: path.read_bytes() for path in private.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize("kind", foreign_models.ELSEWHERE)
+@pytest.mark.parametrize("name", ["a.h5", "a.weights.h5", "a.keras"])
+def test_initial_weights_are_in_the_file_itself(tmp_path: Path, kind: str, name: str) -> None:
+    model, path, change = network(), tmp_path / name, foreign_models.ELSEWHERE[kind]
+    if name.endswith(".weights.h5"):
+        model.save_weights(path)
+    else:
+        model.save(path)
+    assert load_initial_weights(network(), path)
+    if name.endswith(".keras"):
+        foreign_models.rewrite(path, path.with_name("changed.keras"), "model.weights.h5", change)
+        path = path.with_name("changed.keras")
+    else:
+        change(path)
+    with pytest.raises(ModelError, match=f"--init-from: {path} (does not contain weights|has no weights of)"):
+        load_initial_weights(network(), path)
