@@ -96,8 +96,8 @@ def code_of(cluster: ClusterState, job: Object) -> dict[str, str]:
         archive.mkdir()
         for key, data in cluster.api.get(path)["binaryData"].items():
             (archive / key).write_bytes(b64decode(data))
-        command = job["spec"]["preparation"]["command"].partition(" &&\n")[0]
-        return unpacked(command.replace("/job/archive", str(archive)), code)
+        unpack, end, _ = job["spec"]["preparation"]["command"].partition("-C /job/code")
+        return unpacked((unpack + end).replace("/job/archive", str(archive)), code)
 
 
 def test_a_member_of_a_namespace_runs_a_script_and_gets_its_output_and_exit_code(

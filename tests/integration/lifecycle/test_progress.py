@@ -35,7 +35,11 @@ WRITTEN_WITHIN = timedelta(seconds=15)
 # The server ends a connection that is idle for five seconds.
 BLOCKED_SECONDS = 15
 DISCOVERY, BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "system:service-account-issuer-discovery"
-SHOWN = {key: value for key, value in REPORT.items() if key != "attempt"} | {"percent": "13%", "history": []}
+SHOWN = {key: value for key, value in REPORT.items() if key != "attempt"} | {
+    "percent": "13%",
+    "history": [],
+    "extremes": {},
+}
 
 
 def training(job: Job) -> Object:
