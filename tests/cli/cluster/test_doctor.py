@@ -91,10 +91,11 @@ class ClusterSetup:
         watch_age: float = 2,
         statuses: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """The operator's Deployment with one pod at this machine's address, which answers /metrics, and its Lease."""
+        """The operator's Deployment, with an image for jobs, its pod, which answers /metrics here, and its Lease."""
         labels = {"app.kubernetes.io/name": OPERATOR}
         annotations = {"prometheus.io/port": str(metrics_server(watched, watch_age, statuses).server_address[1])}
-        containers = {"containers": [{"name": "operator", "image": "operator:1"}]}
+        defaults = {"name": "HOROVODJOB_OPERATOR_JOB_DEFAULTS", "value": '{"image":"trainer:1"}'}
+        containers = {"containers": [{"name": "operator", "image": "operator:1", "env": [defaults]}]}
         template = {"metadata": {"labels": labels, "annotations": annotations}, "spec": containers}
         spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
         deployments = f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
