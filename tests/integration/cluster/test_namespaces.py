@@ -219,14 +219,16 @@ def test_a_tenant_puts_nothing_into_a_pod_that_reaches_beyond_the_team(
 ) -> None:
     api.create(f"/api/v1/namespaces/{team}/serviceaccounts", {"metadata": {"name": "admin"}})
 
-    def created(body: Object) -> str:
+    def created(body: Object, *options: str) -> str:
         user = ("--as", "jane", "--as-group", team, "-n", team)
-        return (done := api.kubectl(*user, "create", "-f", "-", stdin=json.dumps(body))).stdout + done.stderr
+        done = api.kubectl(*user, "create", *options, "-f", "-", stdin=json.dumps(body))
+        return done.stdout + done.stderr
 
     pod = restricted_pod("own")
     resources = {"requests": {"cpu": "1", "memory": "1Gi"}}
     pod["spec"]["containers"][0]["resources"] = resources
-    wait_for("the policy", lambda: "nodeName" in created({**pod, "spec": pod["spec"] | {"nodeName": "node-1"}}))
+    on_node = {**pod, "spec": pod["spec"] | {"nodeName": "node-1"}}
+    wait_for("the policy", lambda: "nodeName" in created(on_node, "--dry-run=server"))
     for message, fields in REFUSED.items():
         assert message in created({**pod, "spec": pod["spec"] | fields}), message
     assert "pod/own created" in created(pod)
