@@ -27,7 +27,7 @@ from support.control_plane.operator_control_plane import (
 )
 from support.control_plane.watch_threads import Kubelet
 from support.job_driver import Job, submit
-from support.monitoring import DASHBOARDS, Prometheus, create_reader, dashboard_queries
+from support.monitoring import DASHBOARDS, Prometheus, create_reader, dashboard_queries, reader_manifest
 from support.operator_process import Operator
 from support.progress_client import token_of
 
@@ -150,7 +150,8 @@ def main() -> None:
         Kubelet(api).start()
         operator = Operator(operator_kubeconfig(api, folder / "kubeconfig"), folder / "log", metrics_authorization="1")
         operator.start()
-        prometheus = Prometheus(folder, f"127.0.0.1:{operator.tls_port}", create_reader(api)).start()
+        token = create_reader(api, reader_manifest(api, folder))
+        prometheus = Prometheus(folder, f"127.0.0.1:{operator.tls_port}", token).start()
         start, trainings = time.time(), list[subprocess.Popen[bytes]]()
         try:
             trainings = play(api, operator, folder, arguments.epochs)

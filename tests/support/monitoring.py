@@ -15,7 +15,7 @@ import yaml
 
 from localcluster.control_plane.standalone import free_ports
 from localcluster.settings import cache_directory
-from support.api_client import ROOT, Api, wait_for
+from support.api_client import BASE, ROOT, Api, wait_for
 from support.control_plane.operator_control_plane import OPERATOR_NAMESPACE
 
 COMPONENT = ROOT / "manifests" / "components" / "monitoring"
@@ -63,9 +63,23 @@ def dashboard_queries() -> dict[str, str]:
     return queries
 
 
-def create_reader(api: Api) -> str:
+def reader_manifest(api: Api, folder: Path) -> str:
+    """The account that may read the metrics, as an overlay with the component renders it: with its namespace."""
+    overlay = {"resources": [os.path.relpath(BASE, folder)], "components": [os.path.relpath(COMPONENT, folder)]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    rendered = api.kubectl("kustomize", str(folder))
+    assert rendered.returncode == 0, rendered.stderr
+    of_component = {(part["kind"], part["metadata"]["name"]) for part in yaml.safe_load_all(READER.read_text())}
+    parts = [
+        part for part in yaml.safe_load_all(rendered.stdout) if (part["kind"], part["metadata"]["name"]) in of_component
+    ]
+    assert len(parts) == len(of_component)
+    return yaml.safe_dump_all(parts)
+
+
+def create_reader(api: Api, manifest: str) -> str:
     """Creates the account that may read the metrics, and returns the token that the PodMonitor sends."""
-    applied = api.kubectl("apply", "-f", str(READER))
+    applied = api.kubectl("apply", "-f", "-", stdin=manifest)
     assert applied.returncode == 0, applied.stderr
     reference = _endpoint()["authorization"]["credentials"]
     secret = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/secrets/{reference['name']}"

@@ -13,10 +13,10 @@ from support.job_driver import Job, submit
 from support.monitoring import (
     DOCUMENTED_LABELS,
     METRIC,
-    READER,
     Prometheus,
     create_reader,
     dashboard_queries,
+    reader_manifest,
     rule_expressions,
 )
 from support.operator_process import Operator
@@ -85,10 +85,11 @@ def jobs(api: Api, operator: Operator) -> dict[str, Job]:
 
 
 @pytest.fixture(scope="module")
-def reader_token(api: Api) -> Iterator[str]:
-    yield create_reader(api)
+def reader_token(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    manifest = reader_manifest(api, tmp_path_factory.mktemp("reader"))
+    yield create_reader(api, manifest)
     # With the service account, Kubernetes deletes the Secret of its token, often before kubectl does.
-    deleted = api.kubectl("delete", "--ignore-not-found", "-f", str(READER))
+    deleted = api.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=manifest)
     assert deleted.returncode == 0, deleted.stderr
 
 
