@@ -30,7 +30,7 @@ WHOLE: Object = {
     "priorityClassName": "low",
     "serviceAccountName": "trainer",
     "podSecurity": "Baseline",
-    "mpi": {"implementation": "OpenMPI", "args": ["-x", "A"]},
+    "mpi": {"implementation": "OpenMPI", "args": ["-x", "A"], "prefix": "/opt/openmpi"},
     "azureFiles": [
         {
             "name": "data",
@@ -134,6 +134,10 @@ STATUS: Object = {
         "eta": MOMENT,
         "metrics": {"loss": 0.5},
         "nonFinite": ["val_loss"],
+        "extremes": {
+            "loss": {"min": {"value": 0.5, "epoch": 1}, "max": {"value": 0.5, "epoch": 1}, "mode": "min"},
+        },
+        "best": {"metric": "loss", "mode": "min", "value": 0.5, "epoch": 1},
         "history": [
             {"epoch": 1, "time": MOMENT, "metrics": {"loss": 0.5}, "learningRate": 0.1, "samplesPerSecond": 10.5}
         ],

@@ -215,10 +215,17 @@ def _share(bad: Object, good: Object) -> Pattern:
 
 PATTERNS: tuple[Pattern, ...] = (
     Pattern("image", {"image": "my image"}, {"image": "example.org/trainer@sha256:0123"}),
-    Pattern("env[0].name", {"env": [{"name": "2ND"}]}, {"env": [{"name": "_2nd"}]}),
+    *(
+        Pattern("env[0].name", {"env": [{"name": bad}]}, {"env": [{"name": good}]})
+        for bad, good in (("2ND", "_2nd"), ("A:B", "-a.b-2"), ("A=1", ".a"), ("A B", "A_B"))
+    ),
     *(
         Pattern("shmSize", {"shmSize": bad}, {"shmSize": good})
         for bad, good in (("1 GB", "1.5Gi"), ("-1", 2), ("1e", "1e3"))
+    ),
+    *(
+        Pattern("mpi.prefix", {"mpi": {"prefix": bad}}, {"mpi": {"prefix": good}})
+        for bad, good in (("opt/openmpi", "/opt/openmpi"), ("/a:/b", "/"), ("/opt/open mpi", "/opt/openmpi-4.1.4/"))
     ),
     _share({"name": "My_Share"}, {"name": "my-share"}),
     _share({"account": "my-account"}, {"account": "account1"}),

@@ -1,5 +1,7 @@
 """Jobs survive an upgrade of the CRD and its rollback; docs/upgrade.md defines the allowed changes of v1beta1."""
 
+import itertools
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -13,7 +15,10 @@ MORE_IS_STRICTER = ("minimum", "minLength", "minItems")
 LESS_IS_STRICTER = ("maximum", "maxLength", "maxItems", "maxProperties")
 UNCHANGED = ("type", "default", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-int-or-string")
 # Patterns, each with a replacement that matches every string that it matched.
-LOOSER_PATTERNS = {(r"^\S+$", r"^\S*$")}
+LOOSER_PATTERNS = (
+    (r"^\S+$", r"^\S*$"),
+    (r"^[A-Za-z_][A-Za-z0-9_]*$", r"^[-._A-Za-z][-._A-Za-z0-9]*$"),
+)
 OPEN = "x-kubernetes-preserve-unknown-fields"
 
 
@@ -59,6 +64,14 @@ def incompatibilities(old: Object, new: Object, path: str) -> Iterator[str]:
 
 def test_the_schema_accepts_and_keeps_all_that_the_previous_release_did() -> None:
     assert list(incompatibilities(schema(PREVIOUS), schema(PRESENT), "")) == []
+
+
+@pytest.mark.parametrize(("old", "new"), LOOSER_PATTERNS)
+def test_a_looser_pattern_matches_every_short_string_that_the_previous_one_did(old: str, new: str) -> None:
+    letters = [chr(code) for code in range(32, 127)]
+    strings = ("", *letters, *map("".join, itertools.product(letters, repeat=2)))
+    lost = [string for string in strings if re.search(old, string) and not re.search(new, string)]
+    assert lost == []
 
 
 def test_a_change_that_the_policy_forbids_is_detected() -> None:
