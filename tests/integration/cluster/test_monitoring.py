@@ -151,10 +151,16 @@ def test_only_the_alert_for_a_failed_job_fires(monitored: Monitored) -> None:
     assert {rule["health"] for rule in monitored.prometheus.rules()} == {"ok"}
 
 
+def series(prometheus: Prometheus) -> list[dict[str, str]]:
+    """The labels of all series of the operator; Prometheus has none of them after a scrape that failed."""
+    samples = wait_for("a scrape", lambda: prometheus.query('{__name__=~"horovodjob_.+"}'))
+    return [sample["metric"] for sample in samples]
+
+
 def test_each_series_has_the_labels_of_the_metrics_page(monitored: Monitored) -> None:
-    for sample in monitored.prometheus.query('{__name__=~"horovodjob_.+"}'):
-        name = re.sub("_(bucket|sum|count)$", "", sample["metric"]["__name__"])
-        found = {label for label, value in sample["metric"].items() if value != OPERATOR_NAMESPACE}
+    for metric in series(monitored.prometheus):
+        name = re.sub("_(bucket|sum|count)$", "", metric["__name__"])
+        found = {label for label, value in metric.items() if value != OPERATOR_NAMESPACE}
         expected = DOCUMENTED_LABELS[name] | {"__name__", "instance", "job", "pod"}
         assert found - {"le"} == expected, name
 
@@ -162,15 +168,18 @@ def test_each_series_has_the_labels_of_the_metrics_page(monitored: Monitored) ->
 def test_only_series_of_running_and_failed_jobs_have_the_name_of_a_job_and_they_end_with_it(
     monitored: Monitored,
 ) -> None:
-    metrics = [sample["metric"] for sample in monitored.prometheus.query('{__name__=~"horovodjob_.+"}')]
-    with_job = {metric["__name__"] for metric in metrics if set(monitored.jobs) & set(metric.values())}
+    with_job = {
+        metric["__name__"] for metric in series(monitored.prometheus) if set(monitored.jobs) & set(metric.values())
+    }
     assert with_job
     assert all(name.startswith(("horovodjob_training_", "horovodjob_job_failed_")) for name in with_job)
     for name in ("running", "queued", "starting", "stalled", "failed"):
         monitored.jobs[name].delete()
     of_jobs = '{__name__=~"horovodjob_(training|oldest|earliest|jobs_stalled|job_failed).*"}'
-    gone = f'{of_jobs} or horovodjob_jobs{{phase=~"Running|Queued|Starting"}}'
-    wait_for("the end of the series", lambda: not monitored.prometheus.query(gone))
+    left = f'{of_jobs} or horovodjob_jobs{{phase=~"Running|Queued|Starting"}}'
+    # The series of a leader is there after each scrape that did not fail.
+    scraped_without = f"horovodjob_operator_leader unless on () ({left})"
+    wait_for("the end of the series", lambda: monitored.prometheus.query(scraped_without))
 
 
 @pytest.mark.parametrize("resource", ["pods", "horovodjobs"])
