@@ -19,6 +19,7 @@ class Metadata(Model):
     resource_version: str = "0"
     creation_timestamp: datetime
     deletion_timestamp: datetime | None = None
+    finalizers: tuple[str, ...] = ()
     labels: dict[str, str] = Field(default_factory=dict)
     annotations: dict[str, str] = Field(default_factory=dict)
 

@@ -73,10 +73,11 @@ class Reconciler:
     async def _release_pods(self, state: JobState, now: datetime) -> Requeue:
         """Ends the pods of a deleted job that a finalizer of others keeps, when its program has ended.
 
-        Otherwise Kubernetes deletes the objects of the job. None must be created again. Raises ClusterError.
+        Otherwise Kubernetes deletes the objects of the job, or orphans them if the user has asked for it. None must be
+        created again. Raises ClusterError.
         """
         observed = state.observed(self._pods.of_job(state.job.key).values())
-        if not observed.pods or state.unreadable_status is not None or is_dispatched(state.job):
+        if not observed.pods or state.is_collected or state.unreadable_status is not None or is_dispatched(state.job):
             return Requeue()
         context = JobContext(state.job, observed, now)
         status, _ = next_status(context)

@@ -73,6 +73,19 @@ def test_a_pod_that_loses_a_label_of_the_job_is_replaced_without_requests_that_r
     job.advance_to("Succeeded")
 
 
+def test_orphans_of_a_job_that_a_finalizer_keeps_stay(submit_job: Submit, api: Api) -> None:
+    job = submit_job()
+    pods = set(job.wait_for_pods())
+    api.patch(job.path, {"metadata": {"finalizers": ["example.com/export"]}})
+    api.delete(job.path, {"propagationPolicy": "Orphan"})
+    wait_for("the orphans", lambda: job.get()["metadata"]["finalizers"] == ["example.com/export"])
+    api.patch(job.path, {"metadata": {"annotations": {"example.com/export": "done"}}})
+    submit_job("beside").advance_to("Succeeded")  # meanwhile the operator has seen the change
+    assert set(job.pods()) == pods
+    assert [role for role, pod in job.pods().items() if "ownerReferences" in pod["metadata"]] == []
+    api.patch(job.path, {"metadata": {"finalizers": None}})
+
+
 def test_a_job_kept_by_a_finalizer_gives_its_nodes_back_at_its_end(submit_job: Submit, api: Api) -> None:
     job = submit_job().advance_to("Running")
     api.patch(job.path, {"metadata": {"finalizers": ["example.com/export"]}})

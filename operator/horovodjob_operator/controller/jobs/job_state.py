@@ -19,6 +19,8 @@ from horovodjob_operator.domain.progress_report import ProgressReport
 from horovodjob_operator.domain.queues.queue import Queue, QueueProblem
 from horovodjob_operator.domain.resource_quota import PodUsage
 
+# The garbage collector removes the first after it has orphaned the objects of a job, the second after their deletion.
+COLLECTOR_FINALIZERS = {"orphan", "foregroundDeletion"}
 LEFT_ALONE = "this version of the operator does not change the job"
 
 
@@ -61,11 +63,18 @@ class JobState:
     """Refusals of the Workload since it was created or changed."""
     queue_position: int | None = None
     is_deleted: bool = False
+    was_collected: bool = False
+    """A version of the job before this one was `is_collected`."""
 
     @property
     def uid(self) -> str:
         """UID of the job."""
         return self.job.metadata.uid
+
+    @property
+    def is_collected(self) -> bool:
+        """Whether the garbage collector decides on the objects of the deleted job: it deletes or orphans them."""
+        return self.was_collected or not COLLECTOR_FINALIZERS.isdisjoint(self.job.metadata.finalizers)
 
     def update(self, newer: "JobState") -> None:
         """Stores a newer version of the job. A changed spec replaces the refusal of the old one."""
@@ -76,6 +85,7 @@ class JobState:
             self.has_turn = False
         if newer.job.metadata.labels != self.job.metadata.labels:
             self.queue_problem, self.queue_refusals = None, 0
+        self.was_collected = self.is_collected
         self.job, self.version, self.unreadable_status = newer.job, newer.version, newer.unreadable_status
         self.defaults_error = newer.defaults_error
 
