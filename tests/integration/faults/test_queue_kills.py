@@ -236,9 +236,10 @@ def create_prebuilt(queue: Queue) -> None:
     model = queue.submit("model", labels={LABEL: "missing"})
     spec = wait_for("the Workload of the model", lambda: model.workload)["spec"] | {"queueName": "gpus"}
     model.delete()
-    body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "prebuilt"}, "spec": spec}
+    metadata = {"name": "horovodjob-prebuilt"}
+    body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": metadata, "spec": spec}
     path = f"{API}/namespaces/{queue.namespace}/workloads"
-    wait_for("the one of the job before to be deleted", lambda: queue.api.find(f"{path}/prebuilt") is None)
+    wait_for("the one of the job before to be deleted", lambda: queue.api.find(f"{path}/horovodjob-prebuilt") is None)
     queue.api.create(path, body)
 
 
@@ -285,7 +286,7 @@ COURSES = [
     Course(changed_while_queued, {LABEL: "missing"}),
     Course(changed_while_running),
     Course(left_and_entered),
-    Course(prebuilt, {PREBUILT_LABEL: "prebuilt"}, prepare=create_prebuilt),
+    Course(prebuilt, {PREBUILT_LABEL: "horovodjob-prebuilt"}, prepare=create_prebuilt),
 ]
 
 

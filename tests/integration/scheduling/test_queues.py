@@ -306,13 +306,18 @@ def test_a_workload_of_multikueue_becomes_that_of_its_job(queue: Queue, api: Api
     model = queue.submit("model", labels={LABEL: "missing"})
     spec = wait_for("its Workload", lambda: model.workload)["spec"] | {"queueName": "gpus"}
     model.delete()
-    job = queue.submit(labels={f"{KUEUE}/prebuilt-workload-name": "prebuilt"})
+    job = queue.submit(labels={f"{KUEUE}/prebuilt-workload-name": "horovodjob-prebuilt"})
     assert "prebuilt" in job.wait_for_condition("Stalled", reason="InvalidSpec")
     workloads = f"{API}/namespaces/{queue.namespace}/workloads"
-    body = {"apiVersion": f"{KUEUE}/v1beta2", "kind": "Workload", "metadata": {"name": "prebuilt"}, "spec": spec}
+    metadata = {"name": "horovodjob-prebuilt"}  # its name in the other cluster, whose operator created it
+    body = {"apiVersion": f"{KUEUE}/v1beta2", "kind": "Workload", "metadata": metadata, "spec": spec}
     api.create(workloads, body)
     finish(job)
-    assert [item["metadata"]["name"] for item in api.get(workloads)["items"]] == ["prebuilt"]
+
+    def names() -> list[str]:
+        return [item["metadata"]["name"] for item in api.get(workloads)["items"]]
+
+    wait_for("the garbage collector", lambda: names() == ["horovodjob-prebuilt"])
     assert job.wait_for_workload("Finished")["reason"] == "Succeeded"
 
 
