@@ -68,9 +68,11 @@ class Browser:
         """A stream of the dashboard, as a page opens it."""
         with self.get(path, stream=True) as response:
             assert response.headers["Content-Type"].startswith("text/event-stream"), response.text
-            yield Stream(response)
+            stream = Stream(response)
+            yield stream
             with contextlib.suppress(RuntimeError):  # The stream has ended.
                 response.raw.shutdown()  # The thread waits for the next message.
+            stream.end()  # The thread closes the connection, which is not yet the next request's.
 
 
 class Stream:
