@@ -13,8 +13,10 @@ RULE = re.compile(r"^-{20,}$")
 END_OF_A_RANK = re.compile(
     r"^Primary job|^(mpirun|prterun)( has)? (detected|exited)|^(mpirun|prterun) noticed that process"
 )
-# These repeat the exit code. The others name the rank and its signal.
-EXIT_CODE = re.compile(r"^Primary job|exited with non-zero status")
+# This repeats that a rank has failed. The others name the rank, and its exit code or signal.
+REPETITION = re.compile(r"^Primary job")
+# What a shell writes of ranks that mpirun ends.
+END_BY_SIGNAL = re.compile(r"^(Terminated|Killed|Hangup)$")
 ERROR = re.compile(
     r"^(?:[A-Za-z_][\w.]*)?(?:Error|Exception|Interrupt|Failure)\b|^horovodjob_trainer: |^[\w./ -]*\berror: "
 )
@@ -32,9 +34,9 @@ def plain_lines(text: str) -> list[str]:
 
 
 def failure_lines(text: str) -> str:
-    """The output without bars and without what mpirun says about an exit code; all of it if there is nothing else."""
+    """The output without bars and without what mpirun says twice; all of it if there is nothing else."""
     lines = plain_lines(text)
-    own = [line for line in _without_blocks(lines, EXIT_CODE) if not BAR.search(line)]
+    own = [line for line in _without_blocks(lines, REPETITION) if not BAR.search(line)]
     return "\n".join(own if any(line.strip() for line in own) else lines).strip()
 
 
@@ -49,7 +51,7 @@ def program_sentence(text: str, *, is_killed: bool = False) -> str:
         for line in (TAG.sub("", line).strip() for line in _without_blocks(plain_lines(text), END_OF_A_RANK))
         if line
     ]
-    words = [line for line in lines if not BAR.search(line)]
+    words = [line for line in lines if not BAR.search(line) and not END_BY_SIGNAL.match(line)]
     found = next((line for line in reversed(words) if ERROR.match(line)), words[-1] if words and not is_killed else "")
     found = found.removeprefix("horovodjob_trainer: ")
     return (

@@ -233,7 +233,7 @@ if [ "$code" = 0 ] && [ -z "$is_ending" ] && [ "$what" = mpirun ] && ! workers_a
     code=1
     say "a worker does not answer: mpirun has lost unfinished ranks, so the exit code is $code"
 fi
-if [ "$code" != 0 ]; then
+if [ "$code" != 0 ] && [ ! -s /dev/termination-log ]; then
     { tr '\r' '\n' <"$run/last_of_stdout" | tail -n 5; cat "$run/last_of_stderr"; } >/dev/termination-log || :
 fi
 # If ssh cannot connect to a worker, its node or the network has failed, and not the program. If a worker has no ssh

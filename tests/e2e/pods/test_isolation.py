@@ -12,6 +12,7 @@ import yaml
 from e2e.access import wait_for
 from e2e.install import ROOT
 from e2e.namespace import Namespace
+from horovodjob_operator.domain.names import KEYS_PREFIX
 from support.api_client import Object
 
 SSH_PORT, METRICS_PORT = 2222, 9100
@@ -124,7 +125,7 @@ def test_ranks_of_an_isolated_job_can_use_dns(neighbours: Neighbours) -> None:
 def test_a_worker_accepts_only_the_keys_of_its_job_and_has_the_host_key_of_the_job(neighbours: Neighbours) -> None:
     """The launcher of another job, with that job's keys, connects to a worker that it can reach."""
     uid = neighbours.near.find("open")["metadata"]["uid"]
-    keys = neighbours.near.api.request("GET", f"{neighbours.near.core}/secrets/open-{uid}")["data"]
+    keys = neighbours.near.api.request("GET", f"{neighbours.near.core}/secrets/{KEYS_PREFIX}{uid}")["data"]
     for file in ("id_ed25519", "known_hosts"):
         content = base64.b64decode(keys[file]).decode()
         neighbours.near.exec("other-launcher", "sh", "-c", f'umask 077; printf %s "$1" >/tmp/{file}', "sh", content)

@@ -60,6 +60,8 @@ def test_a_line_is_what_a_terminal_shows_last() -> None:
         ("".join(f"[1,1]<stderr>:{line}\n" for line in TRACEBACK.splitlines()), "ValueError: bad shape (3, 4)"),
         ("horovodjob_trainer: the loss is not a number since step 2\n", "the loss is not a number since step 2"),
         ("no such data set\n", "no such data set"),
+        ("no such data set\n[1,0]<stderr>:Terminated\n", "no such data set"),
+        ("[1,0]<stderr>:Terminated\n", ""),
         ("./solve: error: no input file\n", "./solve: error: no input file"),
         ("tensorflow.python.framework.errors_impl.NotFoundError: x\nmore\n",
          "tensorflow.python.framework.errors_impl.NotFoundError: x"),
@@ -74,7 +76,9 @@ def test_the_sentence_is_the_error_of_the_program_and_no_bar_or_message_of_mpiru
 
 
 def test_the_lines_of_a_failure_have_what_only_mpirun_says_and_not_what_it_repeats() -> None:
-    assert failure_lines(f"{TRACEBACK}{OPEN_MPI_4}") == TRACEBACK.strip()
+    shown = failure_lines(f"{TRACEBACK}{OPEN_MPI_4}")
+    assert shown.startswith(TRACEBACK.strip())
+    assert ("Primary job" in shown, "Exit code:    1" in shown) == (False, True)
     assert "not enough slots" in failure_lines(NOT_ENOUGH_SLOTS)
     assert "There are not enough slots" in failure_lines(f"{NOT_ENOUGH_SLOTS}{OPEN_MPI_4}")
     assert "mpirun detected" in failure_lines(OPEN_MPI_4), "there is nothing else"
