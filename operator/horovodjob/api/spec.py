@@ -13,6 +13,9 @@ from horovodjob.api.program import Elastic, Input, Logs, Mpi, Output, Preparatio
 from horovodjob.api.replicas import Launcher, Worker
 from horovodjob.api.spec_rules import SPEC_RULES
 
+# Images are pulled meanwhile, some of 10 GB; a shorter scheduling.timeoutSeconds is meant for the scheduler.
+MIN_START_SECONDS = 600
+
 
 class HorovodJobSpec(Model):
     """The desired state: a program, its processes and how they run."""
@@ -159,7 +162,8 @@ class HorovodJobSpec(Model):
     @property
     def start_timeout_seconds(self) -> int:
         """Seconds within which the ranks must run when all pods have a node."""
-        return self.scheduling.timeout_seconds + (self.preparation.timeout_seconds if self.preparation else 0)
+        start = max(self.scheduling.timeout_seconds, MIN_START_SECONDS)
+        return start + (self.preparation.timeout_seconds if self.preparation else 0)
 
     @property
     def launcher_requests(self) -> dict[str, str]:

@@ -125,15 +125,15 @@ def test_the_start_deadline_is_that_of_the_starting_job_that_is_due_first(
         name = "horovodjob_earliest_start_deadline_timestamp_seconds"
         return operator.samples(name, "namespace").get(job.namespace)
 
-    late, soon = submit_job("late"), submit_job("soon", scheduling={"timeoutSeconds": 60})
+    late, soon = submit_job("late", scheduling={"timeoutSeconds": 1200}), submit_job("soon")
     late.advance_to("Queued")
     assert deadline(late) is None
-    for job, seconds in ((late, 600), (soon, 60)):
+    for job, seconds in ((late, 1200), (soon, 600)):
         job.advance_to("Starting")
         since = datetime.fromisoformat(job.condition("Queued")["lastTransitionTime"]).timestamp()
         wait_for(f"the deadline of {job.name}", lambda since=since, seconds=seconds: deadline(late) == since + seconds)  # type: ignore[misc]
     soon.advance_to("Running", since="Starting")
-    wait_for("the other deadline", lambda: (deadline(late) or 0) > since + 300)
+    wait_for("the other deadline", lambda: (deadline(late) or 0) > since + 900)
     late.delete()
     wait_for("no deadline", lambda: deadline(late) is None)
 

@@ -57,8 +57,8 @@ async def test_a_pod_that_no_watch_has_reported_is_cached_as_it_is(
     job.wait_for_pods()
     operator_process.kill()
     job.schedule()
-    pods, hours = PodCache(), itertools.count(1)
-    reconciler = reconciler_of(connection, lambda: now() + timedelta(hours=next(hours)), pods)
+    pods, minutes = PodCache(), itertools.count(1)
+    reconciler = reconciler_of(connection, lambda: now() + timedelta(minutes=next(minutes)), pods)
     state = cached_state(job, JobStore())
     for _ in range(5):
         await reconciler.reconcile(state)

@@ -36,14 +36,15 @@ def ready(job: Job) -> dict[str, str]:
 
 @pytest.mark.usefixtures("operator")
 def test_an_error_that_repeats_is_in_the_status_until_it_ends(api: Api, namespace: str, proxy: FaultProxy) -> None:
-    def fail_secrets(request: Request) -> Fault:
-        return Fault(status=500) if request.method == "POST" and request.path.endswith("/secrets") else NO_FAULT
+    def fail_hosts(request: Request) -> Fault:
+        return Fault(status=500) if request.method == "PATCH" and "/pods/" in request.path else NO_FAULT
 
-    proxy.fault = fail_secrets
+    proxy.fault = fail_hosts
     job = submit(api, namespace)
+    job.advance_to("Starting").run_workers()
     wait_for("the error", lambda: ready(job).get("reason") == "ReconcileError")
     assert "500" in ready(job)["message"]
     assert "keeps trying" in ready(job)["message"]
     proxy.fault = lambda _: NO_FAULT
-    job.advance_to("Succeeded")
+    job.advance_to("Succeeded", since="Starting")
     assert ready(job)["reason"] == "AllRanksSucceeded"

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from horovodjob.api.constants import ConditionType, Gang, Phase, Reason
 from horovodjob.api.job import HorovodJob
+from horovodjob.api.spec import MIN_START_SECONDS
 from horovodjob_operator.domain.checks.backoff import MAX_DELAY_SECONDS
 from horovodjob_operator.domain.checks.blocked_pod import BlockedPod, find_blocked_pod
 from horovodjob_operator.domain.checks.context import JobContext
@@ -111,8 +112,10 @@ def launcher_succeeded(context: JobContext) -> Outcome | None:
 
 def _start_limit_text(job: HorovodJob) -> str:
     """The limit of JobContext.start_deadline, and the fields that set it."""
-    fields = "scheduling.timeoutSeconds" + (" and preparation.timeoutSeconds" if job.spec.preparation else "")
-    return f"{job.spec.start_timeout_seconds} s, {fields}"
+    spec = job.spec
+    is_shortest = spec.scheduling.timeout_seconds < MIN_START_SECONDS
+    start = "the shortest limit of a start" if is_shortest else "scheduling.timeoutSeconds"
+    return f"{spec.start_timeout_seconds} s, {start}" + (" and preparation.timeoutSeconds" if spec.preparation else "")
 
 
 def start_deadline(job: HorovodJob) -> datetime | None:

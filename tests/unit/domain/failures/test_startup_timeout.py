@@ -1,7 +1,6 @@
 """Pods that their kubelet cannot start: after a time, the job gives its nodes back and tries again later."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -97,12 +96,21 @@ def test_the_time_is_that_of_the_first_error_if_another_pod_cannot_start_later()
     assert planned_requeue(cluster) == NOON + timedelta(seconds=15)
 
 
-@pytest.mark.parametrize("preparation", [None, {"command": "true", "timeoutSeconds": 100}])
+@pytest.mark.parametrize(
+    ("scheduling", "preparation", "text"),
+    [
+        (900, 0, "900 s, scheduling.timeoutSeconds: "),
+        (900, 100, "1000 s, scheduling.timeoutSeconds and preparation.timeoutSeconds: "),
+        (15, 0, "600 s, the shortest limit of a start: "),
+        (15, 100, "700 s, the shortest limit of a start and preparation.timeoutSeconds: "),
+    ],
+)
 def test_a_start_without_an_error_has_the_limit_of_scheduling_and_preparation(
-    preparation: dict[str, Any] | None,
+    scheduling: int, preparation: int, text: str
 ) -> None:
-    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 15}, preparation=preparation))
-    limit = 115 if preparation else 15
+    policy = {"command": "true", "timeoutSeconds": preparation} if preparation else None
+    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": scheduling}, preparation=policy))
+    limit = int(text.split(" ", 1)[0])
     cluster.reconcile()
     cluster.schedule_pods()
     cluster.update_pod(WORKER, phase="Pending", address="", has_pending_container=True)
@@ -115,7 +123,7 @@ def test_a_start_without_an_error_has_the_limit_of_scheduling_and_preparation(
     cluster.wait(1)
     cluster.reconcile()
     assert (phase_of(cluster), cluster.status.attempt) == (Phase.QUEUED, 2)
-    assert f"the ranks did not start for {limit} s, scheduling.timeoutSeconds" in cluster.status.errors[-1].message
+    assert f"the ranks did not start for {text}" in cluster.status.errors[-1].message
     assert cluster.status.restarts == cluster.status.preemptions == 0
     assert all(pod.is_terminating for pod in cluster.pods.values())
 
