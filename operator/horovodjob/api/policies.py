@@ -38,8 +38,8 @@ class Scheduling(Model):
         600,
         ge=1,
         le=2147483647,
-        description="Seconds within which all pods of an attempt must have a node, and for which a pod that cannot start "
-        "keeps its node. Once all pods have a node, the ranks must run within as long, at least ten minutes, in "
+        description="Seconds within which all pods of an attempt must have a node, and for which a pod that cannot "
+        "start keeps its node. Once all pods have a node, the ranks must run within as long, at least ten minutes, in "
         "addition to the time of preparation. Then all pods are deleted, and created again after a delay that "
         "increases each time, so that two partially scheduled jobs do not block each other. The time of a gang starts "
         "when its first pod has a node.",
