@@ -1,9 +1,10 @@
 """The list of jobs of `hvj dashboard` with thousands of jobs: first paint, processor time and memory.
 
-    PYTHONPATH=tests:. .venv/bin/python benchmarks/dashboard.py [--jobs 5000] [--pages 20] [--minutes 10]
+    PYTHONPATH=tests:. .venv/bin/python benchmarks/dashboard.py [--jobs 5000] [--pages 20] [--minutes 10] [--lost 10]
 
 A real API server has the jobs; one page is Chromium's, and the others are clients that do what a page does: they follow
-the stream of changes, and read their rows after each. Every second some jobs report progress.
+the stream of changes, and read their rows after each. Every second some jobs report progress. Before that, the API
+server is away several times, for long enough that the jobs are listed again.
 """
 
 import argparse
@@ -17,18 +18,22 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import requests
+import yaml
 
 from cli.cluster_state import ClusterState
 from cli.dashboard.browser import Browser, dashboard
 from cli.dashboard.chromium import Chromium, chromium
 from cli.dashboard.sample_jobs import samples, training
+from cli.proxy import Proxy, proxy
 from localcluster.control_plane.standalone import ControlPlane
 from support.api_client import Api, install_definition, wait_for
 
 NAMESPACE = "team"
 CHANGES_A_SECOND = 10
+SECONDS_AWAY = 2
 PAINT = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -63,6 +68,7 @@ def follow(browser: Browser, ended: threading.Event) -> int:
     """Does what a page of the list does, until the end; how often it has read its rows."""
     session = requests.Session()
     session.cookies = browser.session.cookies
+    session.headers.update(browser.session.headers)
     reads = 0
     with session.get(f"{browser.origin}/changes/{NAMESPACE}", stream=True, timeout=60) as stream:
         for line in stream.iter_lines(chunk_size=1):
@@ -91,6 +97,32 @@ def lists(api: Api) -> int:
     return int(sum(float(each) for each in re.findall(pattern, api.text("/metrics"), re.MULTILINE)))
 
 
+def lose_watches(cluster: ClusterState, opened: Browser, connection: Proxy, number: int) -> None:
+    """Prints the memory after each loss."""
+    sizes = [memory(opened.pid)]
+    for _ in range(number):
+        _lose_watch(cluster, connection)
+        wait_for("a quiet server", lambda: _is_quiet(opened.pid))
+        sizes.append(memory(opened.pid))
+    print(f"memory before and after each of {number} lost watches: {', '.join(f'{each:.1f}' for each in sizes)} MB")
+    print(f"largest against the first: {100 * (max(sizes) / sizes[0] - 1):+.1f} %", flush=True)
+
+
+def _lose_watch(cluster: ClusterState, connection: Proxy) -> None:
+    """The API server is away, and then lists the jobs again."""
+    before = lists(cluster.api)
+    with connection.away():
+        time.sleep(SECONDS_AWAY)
+    wait_for("the list", lambda: lists(cluster.api) > before)
+
+
+def _is_quiet(pid: int) -> bool:
+    """Whether a process has used no processor time for a second."""
+    before = processor_seconds(pid)
+    time.sleep(1)
+    return processor_seconds(pid) - before < 0.05
+
+
 def seconds_of(action: Callable[[], object]) -> float:
     """How long an action takes."""
     begin = time.monotonic()
@@ -103,13 +135,17 @@ def first_paint(page: Chromium) -> float:
     return float(wait_for("the first paint", lambda: page.run(PAINT)))
 
 
-def measure(cluster: ClusterState, page: Chromium, opened: Browser, arguments: argparse.Namespace) -> None:
+def measure(
+    cluster: ClusterState, page: Chromium, opened: Browser, connection: Proxy, arguments: argparse.Namespace
+) -> None:
     """Prints the figures."""
     total = f"{arguments.jobs} jobs"
     read = seconds_of(lambda: wait_for("all jobs", lambda: total in opened.text("/")))
     print(f"from the first request to all {total}: {read:.2f} s", flush=True)
     paints = [first_paint(page.open(f"{opened.origin}/").shows(total)) for _ in range(5)]
     print(f"first paint: {statistics.median(paints):.0f} ms (of 5: {min(paints):.0f} to {max(paints):.0f})", flush=True)
+    wait_for("a quiet server", lambda: _is_quiet(opened.pid))
+    lose_watches(cluster, opened, connection, arguments.lost)
     ended = threading.Event()
     with ThreadPoolExecutor(arguments.pages + 1) as threads:
         listed, begin, used = lists(cluster.api), time.monotonic(), processor_seconds(opened.pid)
@@ -127,11 +163,21 @@ def measure(cluster: ClusterState, page: Chromium, opened: Browser, arguments: a
         print(f"processor time of the server: {used / passed:.2f} of a processor, {reads} reads of rows by the clients")
 
 
+def kubeconfig_of(connection: Proxy, path: Path) -> Path:
+    """The kubeconfig with the address of the proxy."""
+    kubeconfig = yaml.safe_load(path.read_text())
+    kubeconfig["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{connection.port}"
+    made = path.with_name("proxied.kubeconfig")
+    made.write_text(yaml.safe_dump(kubeconfig))
+    return made
+
+
 def main() -> None:
     """Creates the jobs, opens the pages and measures."""
     parser = argparse.ArgumentParser(description="Measures the dashboard's list of jobs.")
     parser.add_argument("--jobs", type=int, default=5000)
     parser.add_argument("--pages", type=int, default=20, help="open pages, one of them in Chromium")
+    parser.add_argument("--lost", type=int, default=10, help="lost watches")
     parser.add_argument("--minutes", type=float, default=10, help="minutes of changes")
     arguments = parser.parse_args()
     with ControlPlane(controllers=True) as control_plane:
@@ -140,11 +186,12 @@ def main() -> None:
         api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         cluster = ClusterState(api, NAMESPACE)
         print(f"created {arguments.jobs} jobs in {seconds_of(lambda: create_jobs(cluster, arguments.jobs)):.0f} s")
-        os.environ["KUBECONFIG"] = str(control_plane.kubeconfig)
-        with dashboard("-w", NAMESPACE, is_open=False) as opened, chromium() as page:
-            page.open(opened.address).shows("Jobs")
-            opened.join(page)
-            measure(cluster, page, opened, arguments)
+        with proxy(urlsplit(api.server).netloc) as connection:
+            os.environ["KUBECONFIG"] = str(kubeconfig_of(connection, control_plane.kubeconfig))
+            with dashboard("-w", NAMESPACE, is_open=False) as opened, chromium() as page:
+                page.open(opened.address).shows("Jobs")
+                opened.join(page)
+                measure(cluster, page, opened, connection, arguments)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,10 @@ class TimedOut(CliError):
     exit_code = 5
 
 
+# Answers of the API server after which the same request can succeed; 0: the request has had none.
+TRANSIENT = (0, 410, 429, 500, 502, 503, 504)
+
+
 def translated(error: Exception) -> CliError | None:
     """The error of a client's library as one sentence; None for any other error."""
     # A library that was never imported raised nothing, and importing it here would take a second.
@@ -55,6 +59,29 @@ def translated(error: Exception) -> CliError | None:
         if module in sys.modules and (found := translate(error)):
             return found
     return None
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether a server or its network is away or overloaded, so that the same request can succeed later."""
+    return any(module in sys.modules and is_one(error) for module, is_one in PASSING.items())
+
+
+def _is_passing_answer(error: BaseException) -> bool:
+    from kubernetes.client.exceptions import ApiException
+
+    return isinstance(error, ApiException) and error.status in TRANSIENT
+
+
+def _is_lost_connection(error: BaseException) -> bool:
+    from urllib3.exceptions import HTTPError
+
+    return isinstance(error, HTTPError)
+
+
+def _is_unavailable_share(error: BaseException) -> bool:
+    from horovodjob.azurefiles.errors import Unavailable
+
+    return isinstance(error, Unavailable)
 
 
 def to_cli_error(error: Exception) -> CliError:
@@ -183,4 +210,9 @@ TRANSLATORS = {
     "horovodjob.azurefiles.errors": _files,
     "azure.core": _azure,
     "urllib3": _connection,
+}
+PASSING = {
+    "kubernetes.client": _is_passing_answer,
+    "horovodjob.azurefiles.errors": _is_unavailable_share,
+    "urllib3": _is_lost_connection,
 }

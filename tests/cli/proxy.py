@@ -15,6 +15,7 @@ class Proxy:
         self._target = host, port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []
+        self._is_away = False
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -24,6 +25,16 @@ class Proxy:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
         self._sockets.clear()
+
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Every connection is closed, also each new one, as by a server that is restarted."""
+        self._is_away = True
+        self.cut()
+        try:
+            yield
+        finally:
+            self._is_away = False
 
     def close(self) -> None:
         """Accept no more."""
@@ -35,6 +46,9 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
+                if self._is_away:
+                    near.close()
+                    continue
                 far = socket.create_connection(self._target)
                 self._sockets += near, far
                 for source, target in ((near, far), (far, near)):

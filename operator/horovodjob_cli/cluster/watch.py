@@ -8,10 +8,12 @@ from typing import Any, TypeVar
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.connections import pause
 from horovodjob_cli.cluster.ticks import with_ticks
-from horovodjob_cli.errors import NotFound
+from horovodjob_cli.errors import NotFound, is_transient
 from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
+Objects = dict[str, Object]
+"""Objects by UID."""
 Result = TypeVar("Result")
 WATCH_SECONDS = 240
 # Connect, read: a connection without data after the end of the watch is dead, as after the suspension of a laptop.
@@ -20,8 +22,9 @@ RETRY_SECONDS = (0.5, 1, 2, 4, 8, 15)
 SYNCED = "SYNCED"
 OBJECTS_OF_A_PAGE = 500
 LIST_SECONDS = (10, 60)
+# The API server no longer has the changes since a version.
+EXPIRED = 410
 LOST = "the connection to the cluster is lost; trying again"
-TRANSIENT = (0, 410, 429, 500, 502, 503, 504)
 
 
 def job_versions(job: Object) -> Iterator[Object]:
@@ -84,7 +87,7 @@ def retried(request: Callable[[], Result]) -> Result:
         try:
             return request()
         except (HTTPError, ApiException) as error:
-            if isinstance(error, ApiException) and error.status not in TRANSIENT:
+            if not is_transient(error):
                 raise
             if failures == 1:
                 message(LOST)
@@ -104,9 +107,9 @@ def changes(
 ) -> Iterator[tuple[str, Object]]:
     """ADDED, MODIFIED or DELETED and the object: first the existing ones, then SYNCED, then each change.
 
-    With `known`, only changes after this version of it. After a lost connection, the watch is opened again and missed
-    changes are reported. With `extract`, what it makes of each object is kept and reported instead of it; its metadata
-    must have uid and resourceVersion.
+    With `known`, only changes after this version of it. After a lost connection, the watch continues where it ended;
+    if the API server cannot do that, the objects are listed again and missed changes are reported. With `extract`, what
+    it makes of each object is kept and reported instead of it; its metadata must have uid and resourceVersion.
     """
     from kubernetes.client import ApiException
     from kubernetes.watch import Watch
@@ -118,14 +121,10 @@ def changes(
     while True:
         try:
             if not version:
-                items, version = _listed(list_objects, selection, extract)
-                before, objects = objects, {each["metadata"]["uid"]: each for each in items}
-                yield from (("DELETED", each) for uid, each in before.items() if uid not in objects)
-                for uid, each in objects.items():
-                    if uid not in before:
-                        yield "ADDED", each
-                    elif _version(each) != _version(before[uid]):
-                        yield "MODIFIED", each
+                before = objects
+                objects, version = _listed(list_objects, selection, before, extract)
+                yield from _differences(before, objects)
+                del before  # what has changed would be held twice until the next list
                 yield SYNCED, {}
             connected = True
             watch = Watch().stream(
@@ -148,33 +147,56 @@ def changes(
                     del objects[uid]
                 yield change, each
         except (HTTPError, ApiException) as error:
-            if not connected or (isinstance(error, ApiException) and error.status not in TRANSIENT):
+            if not connected or not is_transient(error):
                 raise
-            version = ""
+            if failures or getattr(error, "status", 0) == EXPIRED:
+                version = ""
             if failures == 1:
                 message(LOST)
             pause(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
             failures += 1
 
 
+def _differences(before: Objects, after: Objects) -> Iterator[tuple[str, Object]]:
+    """The changes between two lists; deletions come first, because a new object can have the name of a deleted one."""
+    yield from (("DELETED", each) for uid, each in before.items() if uid not in after)
+    for uid, each in after.items():
+        if uid not in before:
+            yield "ADDED", each
+        elif each is not before[uid]:
+            yield "MODIFIED", each
+
+
 def _listed(
-    list_objects: Callable[..., Any], selection: Object, extract: Callable[[Object], Object]
-) -> tuple[list[Object], str]:
-    """The objects, read in pages, and the version that all pages have."""
+    list_objects: Callable[..., Any], selection: Object, known: Objects, extract: Callable[[Object], Object]
+) -> tuple[Objects, str]:
+    """The objects by UID, those of `known` where they have not changed, and the version that all pages have."""
+    found: Objects = {}
+    token = None
+    while True:
+        page, version, token = _page(list_objects, {**selection, "_continue": token}, known, extract)
+        found |= page
+        if not token:
+            return found, version
+
+
+def _page(
+    list_objects: Callable[..., Any], selection: Object, known: Objects, extract: Callable[[Object], Object]
+) -> tuple[Objects, str, str]:
+    """A page of a list, without what the API server sent: it is many times larger than what is kept of it."""
     from kubernetes.client import ApiException
 
-    items: list[Object] = []
     # The models of the client take several times as long as JSON.
     options: Object = {"limit": OBJECTS_OF_A_PAGE, "_preload_content": False, "_request_timeout": LIST_SECONDS}
-    while True:
-        response = list_objects(**selection, **options)
-        if response.status != 200:
-            raise ApiException(http_resp=response)
-        listing = json.loads(response.data)
-        items += map(extract, listing["items"])
-        options["_continue"] = listing["metadata"].get("continue")
-        if not options["_continue"]:
-            return items, _version(listing)
+    response = list_objects(**selection, **options)
+    if response.status != 200:
+        raise ApiException(http_resp=response)
+    listing = json.loads(response.data)
+    found: Objects = {}
+    for each in listing["items"]:
+        before = known.get(uid := each["metadata"]["uid"])
+        found[uid] = before if before and _version(before) == _version(each) else extract(each)
+    return found, _version(listing), listing["metadata"].get("continue", "")
 
 
 def _version(each: Object) -> str:

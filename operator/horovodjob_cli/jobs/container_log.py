@@ -8,7 +8,7 @@ from typing import Any
 from horovodjob.api.constants import LABEL_ROLE
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.connections import pause
-from horovodjob_cli.cluster.watch import TRANSIENT
+from horovodjob_cli.errors import TRANSIENT
 from horovodjob_cli.jobs.log_lines import LineBuffer, LogPosition
 
 Object = dict[str, Any]
