@@ -1,44 +1,6 @@
 // Keeps the changing part of a page current, follows a log, and asks before a button changes a job.
 "use strict";
 
-// The server answers requests with the secret of the session only: cookies are also sent to other ports of the host.
-function ask(path, options = {}) {
-  const secret = localStorage.getItem("horovodjob-page") ?? "";
-  return fetch(path, {...options, headers: {"X-HorovodJob-Page": secret}});
-}
-
-// Server-sent events over `ask`, for EventSource sends no header. Opens them again until `close` of the result.
-function follow(path, {onopen = () => {}, onmessage, onerror = () => {}}) {
-  const pauseMs = 3000;
-  const ending = new AbortController();
-
-  async function read() {
-    const response = await ask(path, {signal: ending.signal});
-    if (!response.ok) throw new Error(response.statusText);
-    onopen();
-    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    for (let rest = ""; ;) {
-      const {value, done} = await reader.read();
-      if (done) return;
-      const events = (rest + value).split("\n\n");
-      rest = events.pop();
-      for (const event of events) {
-        if (event.startsWith("data: ") && !ending.signal.aborted) onmessage(event.slice(6));
-      }
-    }
-  }
-
-  (async () => {
-    while (!ending.signal.aborted) {
-      await read().catch(() => {});
-      if (ending.signal.aborted) return;
-      onerror();
-      await new Promise((resolve) => setTimeout(resolve, pauseMs));
-    }
-  })();
-  return {close: () => ending.abort()};
-}
-
 // Only what differs is changed: the focus, selected texts and marked jobs remain. Rows of jobs have an id, and keep it.
 function updateChildren(old, fresh) {
   const ids = new Set([...fresh.children].map((child) => child.id).filter(Boolean));
@@ -73,33 +35,24 @@ function update(old, fresh) {
 
 function keepCurrent(part) {
   const live = document.getElementById("live");
-  let isBusy = false, isOutdated = false;
 
   async function replace() {
-    if (isBusy) { isOutdated = true; return; }
-    isBusy = true;
-    do {
-      isOutdated = false;
-      const response = await ask(part.dataset.live + location.search).catch(() => null);
-      if (!response) continue;
-      const text = await response.text();
-      if (!response.ok) {
-        const sentence = new DOMParser().parseFromString(text, "text/html").querySelector(".problem");
-        live.textContent = sentence ? sentence.textContent : text;
-        live.hidden = false;
-        continue;
-      }
-      const fresh = document.createElement("div");
-      fresh.innerHTML = text;
-      updateChildren(part, fresh);
-    } while (isOutdated);
-    isBusy = false;
+    const path = part.dataset.live + location.search;
+    const response = await expect("text/html", path, AbortSignal.timeout(SILENT_MS)).catch((problem) => {
+      if (problem.status !== 404) throw problem;
+      showProblem(live, problem);  // what was deleted remains, and the stream reports its next change
+    });
+    if (!response) return;
+    const fresh = document.createElement("div");
+    fresh.innerHTML = await response.text();
+    updateChildren(part, fresh);
+    showProblem(live, null);
   }
 
   follow(`${part.dataset.changes}?since=${part.dataset.version}`, {
-    onmessage: replace,
-    onopen: () => { live.hidden = true; },
-    onerror: () => { live.hidden = false; },
+    onopen: (wasOpen) => wasOpen ? replace() : showProblem(live, null),
+    onmessages: replace,
+    onproblem: (problem) => showProblem(live, problem),
   });
 }
 
@@ -109,7 +62,7 @@ function followLog(form) {
   const limit = 2_000_000;
   const end = document.getElementById("log-end");
   const download = document.getElementById("download");
-  let stream = null, text = "", isDrawn = true, pause = 0;
+  let close = () => {}, text = "", isDrawn = true, pause = 0;
 
   function draw() {
     isDrawn = true;
@@ -125,26 +78,39 @@ function followLog(form) {
   }
 
   function open() {
-    stream?.close();
-    text = "";
-    end.textContent = "";
-    drawSoon();
+    close();
+    clear();
     const path = `${form.dataset.job}/log/${form.elements.pod.value}`;
     download.href = `${path}.txt`;
-    stream = follow(path, {
-      onmessage: (data) => {
-        const message = JSON.parse(data);
-        if ("end" in message) { stream.close(); end.textContent = message.end; return; }
-        text = (text + message.text).slice(-limit);
-        drawSoon();
-      },
-      onerror: () => { text = ""; },  // The stream is opened again, and the last lines come again.
+    close = follow(path, {
+      onopen: clear,  // the last lines come again
+      onmessages: (messages) => messages.forEach((text) => show(JSON.parse(text))),
+      onproblem: (problem) => showProblem(end, problem),
     });
+  }
+
+  function clear() {
+    text = "";
+    showProblem(end, null);
+    drawSoon();
+  }
+
+  function show(message) {
+    if ("problem" in message) throw Object.assign(new Error(message.problem), {status: 502});
+    if ("end" in message) {
+      close();
+      end.hidden = false;
+      end.textContent = message.end;
+      return;
+    }
+    text = (text + message.text).slice(-limit);
+    drawSoon();
   }
 
   async function save(event) {
     event.preventDefault();
     const response = await ask(download.href).catch(() => null);
+    end.hidden = response?.ok;
     if (!response?.ok) { end.textContent = `The download has failed: ${response?.status ?? "no connection"}`; return; }
     const link = document.createElement("a");
     link.href = URL.createObjectURL(await response.blob());
@@ -167,7 +133,8 @@ document.addEventListener("submit", async (event) => {
   if (form.method !== "post" || form.classList.contains("sign-in")) return;
   event.preventDefault();
   const address = button?.getAttribute("formaction") ?? form.getAttribute("action");
-  const response = await ask(address, {method: "POST", body: new URLSearchParams(new FormData(form))});
+  const response = await ask(address, {method: "POST", body: new URLSearchParams(new FormData(form))}).catch(() => null);
+  if (!response) { showProblem(document.getElementById("live"), new Error("The dashboard does not answer")); return; }
   if (form.classList.contains("session")) localStorage.removeItem("horovodjob-page");
   if (response.redirected) { location.assign(response.url); return; }
   document.open();

@@ -12,7 +12,7 @@ from aiohttp import web
 from horovodjob.api.azure_files import AzureFileShare
 from horovodjob.api.constants import LABEL_ROLE, Role
 from horovodjob_cli.cluster import kube
-from horovodjob_cli.errors import CliError, NotFound, translated
+from horovodjob_cli.errors import CliError, NotFound, is_transient, translated
 from horovodjob_cli.jobs.batchai_records import is_finished
 from horovodjob_cli.jobs.container_log import has_started
 from horovodjob_cli.jobs.logs import Selection
@@ -73,13 +73,14 @@ async def _refusal(request: web.Request) -> None:
 
 
 async def _messages(texts: AsyncGenerator[str], end: str) -> AsyncGenerator[str]:
-    """The texts as messages of a stream, and last why it ends."""
+    """The texts as messages of a stream, and last why it ends: for good, or with a problem that can pass."""
     try:
         async with contextlib.aclosing(texts) as read:
             async for text in read:
                 yield json.dumps({"text": text})
     except Exception as error:
-        yield json.dumps({"end": str(translated(error) or error)})
+        can_pass = is_transient(error) or getattr(error, "status", 0) == 401
+        yield json.dumps({"problem" if can_pass else "end": str(translated(error) or error)})
     else:
         yield json.dumps({"end": end})
 
@@ -95,7 +96,7 @@ async def _all_ranks(request: web.Request) -> AsyncGenerator[str]:
         try:
             pod = await asyncio.to_thread(_launcher, job)
         except Exception as error:
-            if (refusal := translated(error)) is None:
+            if is_transient(error) or (refusal := translated(error)) is None:
                 raise
             async for text in _share_instead(request, feed, refusal):
                 yield text
