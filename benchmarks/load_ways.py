@@ -210,7 +210,7 @@ class Floor(Way):
         self.final = self.api.get(f"{path}/template-job")
         uid = self.final["metadata"]["uid"]
         self._bodies = [
-            (collection, json.dumps(as_created(body)))
+            (collection, json.dumps(as_created(body)).replace(uid, "template-job"))
             for collection in COLLECTIONS.values()
             for body in self.api.get(collection)["items"]
             if any(owner["uid"] == uid for owner in body["metadata"].get("ownerReferences", ()))
@@ -299,7 +299,6 @@ class FloorWithStatus(Floor):
 
     async def carry(self, job: ObservedJob, ends: bool) -> None:
         reports = asyncio.gather(
-            self._post(job, "Created"),
             self._report(job, "Running", Milestone.WORKERS_RUN),
             *([self._report(job, "Succeeded", Milestone.LAUNCHER_DONE)] if ends else []),
         )

@@ -70,7 +70,8 @@ REASONS: Mapping[Reason, str] = {
 }
 EVENTS: Mapping[EventReason, str] = {
     EventReason.QUEUED: "The job waits in its queue.",
-    EventReason.CREATED: "The pods are being created; a queue, if the job has one, has admitted it.",
+    EventReason.CREATED: "The pods are being created; a queue, if the job has one, has admitted it. A job without a "
+    "queue whose ranks run within half a minute can have none.",
     EventReason.ADMITTED: "All pods have a node.",
     EventReason.WORKERS_READY: "All workers answer over ssh.",
     EventReason.STARTED: "mpirun runs.",

@@ -37,7 +37,7 @@ def events_between(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus
     is_waiting, was_waiting = _is_waiting(new), old.phase is None or _is_waiting(old)
     if old.phase is None and is_waiting:
         events.append(Event(EventReason.QUEUED, f"waiting in queue {new.queue.name if new.queue else ''}: {note}"))
-    elif was_waiting and not is_waiting and new.phase not in (Phase.SUSPENDED, Phase.TERMINATING, Phase.FAILED):
+    elif was_waiting and not is_waiting and _is_created(new):
         slots = count_text(job.spec.slots, "slot")
         admission = f"{_admission(new)}: " if new.queue else ""
         created = f"{admission}creating the launcher and {workers} with {slots} each"
@@ -64,6 +64,16 @@ def events_between(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus
 def _is_waiting(status: HorovodJobStatus) -> bool:
     """Whether the job waits in its queue: its time has not started."""
     return status.phase is Phase.QUEUED and status.start_time is None
+
+
+def _is_created(status: HorovodJobStatus) -> bool:
+    """Whether it is news that the pods are created.
+
+    It is not once the ranks run, unless a queue has admitted the job: each event is a request to the API server.
+    """
+    if status.phase in (Phase.RUNNING, Phase.SUCCEEDED):
+        return status.queue is not None
+    return status.phase not in (Phase.SUSPENDED, Phase.TERMINATING, Phase.FAILED)
 
 
 def _admission(status: HorovodJobStatus) -> str:
