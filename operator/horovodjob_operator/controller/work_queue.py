@@ -137,6 +137,8 @@ class WorkQueue:
                 return await self._reconciler.delete_expired(key, self._store.finished[key], now())
             fields = names.log_fields(state.job)
             requeue = await self._reconciler.reconcile(state)
+            if state.error:
+                state.error, requeue = "", requeue | Requeue(is_soon=True)  # The status still has the error.
             self._drop_finished(state, requeue)
             return requeue
         except (Gone, Conflict) as error:

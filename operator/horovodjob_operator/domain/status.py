@@ -189,17 +189,23 @@ def stalled_conditions(
     return _changed_conditions(stored, generation, refusal.reason, values, now)
 
 
-def error_conditions(
-    stored: tuple[Mapping[str, Any], ...], generation: int, error: str, now: datetime
-) -> tuple[Mapping[str, Any], ...]:
-    """Stored conditions, with an error that repeats as the reason of Ready: the operator continues to try.
+def status_with_error(job: HorovodJob, status: HorovodJobStatus, error: str, now: datetime) -> HorovodJobStatus:
+    """A status with an error that repeats as the reason of Ready: the operator continues to try.
 
     The status of Ready stays, because the error says nothing about the pods of the job.
     """
+    ready = status.condition(ConditionType.READY)
+    others = (condition for condition in status.conditions if condition is not ready)
     message = f"the operator cannot reconcile the job, and keeps trying: {clean_text(error)}"
-    ready = next((condition["status"] for condition in stored if condition["type"] == ConditionType.READY), "False")
-    values = {ConditionType.READY: (ready, message)}
-    return _changed_conditions(stored, generation, Reason.RECONCILE_ERROR, values, now)
+    failing = Condition(
+        type=ConditionType.READY,
+        status=ready.status if ready else "False",
+        observed_generation=job.metadata.generation,
+        last_transition_time=ready.last_transition_time if ready else now,
+        reason=Reason.RECONCILE_ERROR,
+        message=message[:MAX_MESSAGE_CHARACTERS],
+    )
+    return status.model_copy(update={"conditions": (failing, *others)})
 
 
 def _changed_conditions(

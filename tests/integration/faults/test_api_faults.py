@@ -22,12 +22,6 @@ PLAYED = ("succeeds", "fails-once", "loses-worker", "suspended-and-resumed")
 
 
 @pytest.fixture
-def proxy(api: Api, operator_access: Path, operator_process: Operator, tmp_path: Path) -> FaultProxy:
-    operator_process.kill()  # it would reconcile the same jobs
-    return FaultProxy(api, operator_access, tmp_path)
-
-
-@pytest.fixture
 def operator(proxy: FaultProxy, namespace: str, tmp_path: Path) -> Iterator[Operator]:
     """An operator behind the proxy, which is not started yet."""
     log = tmp_path / "log"

@@ -42,6 +42,8 @@ class JobState:
     """The last creation of pods took seconds."""
     pod_usage: Mapping[Role, PodUsage] | None = None
     """What the pods of this spec count in quotas; None if that has not been asked."""
+    error: str = ""
+    """Because of which reconciliations fail, if its status says so."""
     defaults_error: str = ""
     """Why the defaults of the namespace are unknown."""
     unreadable_status: Mapping[str, Any] | None = None

@@ -8,7 +8,7 @@ from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.controller.event_poster import EventPoster
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.domain.events import events_between
-from horovodjob_operator.domain.status import Urgency, error_conditions, stalled_conditions, urgency
+from horovodjob_operator.domain.status import Urgency, stalled_conditions, status_with_error, urgency
 from horovodjob_operator.kube.requests.writer import Writer
 from horovodjob_operator.logs import log_effect
 from horovodjob_operator.metrics import count_transition
@@ -32,6 +32,8 @@ class StatusWriter:
     async def write(self, state: JobState, status: HorovodJobStatus, now: datetime) -> datetime | None:
         """Writes the status, and returns None; or returns when to write it, if it can wait. Raises ClusterError."""
         job, old = state.job, state.job.status
+        if state.error:
+            status = status_with_error(job, status, state.error, now)
         if status == old:
             self._starting.discard(state)
             state.status_changed_at = None
@@ -39,11 +41,8 @@ class StatusWriter:
         if (due := self._due(state, status, now)) and now < due:
             return due
         self._starting.discard(state)
-        version = await self._writer.write_status(job, status)
+        await self._send(state, status)
         state.status_written_at, state.status_changed_at = now, None
-        if version > state.version:  # Otherwise the watch has already reported it.
-            metadata = state.job.metadata.model_copy(update={"resource_version": str(version)})
-            state.version, state.job = version, state.job.model_copy(update={"metadata": metadata, "status": status})
         self._events.post(job, events_between(job, old, status), now)
         count_transition(job, old, status)
         if status.phase is not old.phase:
@@ -64,12 +63,21 @@ class StatusWriter:
                 return None
 
     async def write_error(self, state: JobState, error: str, now: datetime) -> None:
-        """Sets Ready to False with an error that repeats, and changes nothing else. Raises ClusterError."""
-        stored = tuple(condition.model_dump(mode="json", by_alias=True) for condition in state.job.status.conditions)
-        conditions = error_conditions(stored, state.job.metadata.generation, error, now)
-        if conditions != stored and not state.job.status.is_finished and state.unreadable_status is None:
-            await self._writer.write_conditions(state.job, conditions)
-            log_effect(state.job, f"reported an error that repeats: {error}")
+        """Writes an error that repeats and nothing else; it stays until `state.error` is empty. Raises ClusterError."""
+        job = state.job
+        if job.status.is_finished or state.unreadable_status is not None:
+            return
+        state.error = error
+        status = status_with_error(job, job.status, error, now)
+        if status != job.status:
+            await self._send(state, status)
+            log_effect(job, f"reported an error that repeats: {error}")
+
+    async def _send(self, state: JobState, status: HorovodJobStatus) -> None:
+        version = await self._writer.write_status(state.job, status)
+        if version > state.version:  # Otherwise the watch has already reported it.
+            metadata = state.job.metadata.model_copy(update={"resource_version": str(version)})
+            state.version, state.job = version, state.job.model_copy(update={"metadata": metadata, "status": status})
 
     async def write_unreadable(self, state: JobState, now: datetime) -> None:
         """Sets Stalled in a status that this release cannot parse, and changes nothing else. Raises ClusterError."""

@@ -18,7 +18,7 @@ from horovodjob_operator.domain.pods.observed import KubeletEventReason, Kubelet
 from horovodjob_operator.domain.pods.pod_facts import owned_pod
 from horovodjob_operator.domain.queues.queue import Queue
 from horovodjob_operator.domain.queues.workload import owned_workload
-from horovodjob_operator.domain.status import error_conditions, next_status
+from horovodjob_operator.domain.status import next_status, status_with_error
 from unit.domain.fake_cluster import NOON, UID, FakeCluster, phase_of, training_job
 
 ODD = [
@@ -175,8 +175,9 @@ def test_cleaned_text_can_be_stored(text: str) -> None:
 
 @given(TEXT)
 def test_any_error_can_be_reported(text: str) -> None:
-    (condition,) = error_conditions((), 1, text, NOON)
-    json.dumps(condition, ensure_ascii=False).encode()
+    job = training_job()
+    status = status_with_error(job, job.status, text, NOON)
+    json.dumps(status.model_dump(mode="json"), ensure_ascii=False).encode()
 
 
 def test_half_a_character_in_a_termination_message_stops_no_pass() -> None:

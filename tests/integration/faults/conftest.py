@@ -1,0 +1,16 @@
+"""Fixtures of tests with a proxy that answers with faults."""
+
+from pathlib import Path
+
+import pytest
+
+from support.api_client import Api
+from support.faults.fault_proxy import FaultProxy
+from support.operator_process import Operator
+
+
+@pytest.fixture
+def proxy(api: Api, operator_access: Path, operator_process: Operator, tmp_path: Path) -> FaultProxy:
+    """A proxy before the API server, for an operator of the test's own."""
+    operator_process.kill()  # it would reconcile the same jobs
+    return FaultProxy(api, operator_access, tmp_path)
