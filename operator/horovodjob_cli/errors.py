@@ -14,6 +14,8 @@ import re
 import sys
 from typing import Any
 
+UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
+
 
 class ClientError(Exception):
     """The command failed; the message is a sentence for the user."""
@@ -114,6 +116,11 @@ def _api_error(error: Any) -> CliError:
     ):  # the client reports errors of a WebSocket with status 0
         status, message = getattr(error.__context__, "status_code", 0), server_message(handshake)
     match status:
+        case 400 | 422 if fields := _fields_of_this_version(message):
+            return CliError(
+                f"the HorovodJobs of this cluster have no {' and no '.join(fields)}, because their definition is older "
+                "than this hvj: ask the cluster's administrator for an upgrade (see `hvj doctor`), or do without"
+            )
         case 401:
             return CliError("the cluster does not accept your credentials; sign in again and try `kubectl auth whoami`")
         case 403:
@@ -132,6 +139,16 @@ def _api_error(error: Any) -> CliError:
         case 0 | None:
             return CliError(f"no connection to the API server: {message}; check `kubectl cluster-info`")
     return CliError(message)
+
+
+def _fields_of_this_version(message: str) -> list[str]:
+    """The fields that the API server does not know and this version has; the others are errors of the user."""
+    unknown = UNKNOWN_FIELD.findall(message.rpartition("strict decoding error:")[2])  # after a quoted patch
+    if not unknown:
+        return []
+    from horovodjob.api.crd import has_field
+
+    return [path for path in dict.fromkeys(unknown) if has_field(path)]
 
 
 def api_message(error: Any) -> str:

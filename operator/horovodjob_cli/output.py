@@ -4,15 +4,17 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from horovodjob_cli.errors import UsageError, one_line
-from horovodjob_cli.terminal_text import UNSAFE, escaped_data, json_escaped
+from horovodjob_cli.terminal_text import UNSAFE, escaped, escaped_data, json_escaped
 
 # Columns of a table: title -> JMESPath expression on a record.
 Table = Mapping[str, str]
+Result = TypeVar("Result")
 GAP = "  "
 
 
@@ -33,6 +35,18 @@ class ListTable(dict[str, str]):
     def __init__(self, columns: Table, optional: Table | None = None, wide: Sequence[str] = ()) -> None:
         super().__init__({**columns, **(optional or {})})
         self.optional, self.wide = tuple(optional or ()), tuple(wide)
+
+
+class Sorted:
+    """Records in the order of their keys. They are read once, when they are printed, and each is held as text only."""
+
+    def __init__(self, records: Iterable[Any], key: Callable[[Any], Any]) -> None:
+        self._records, self._key = records, key
+
+    def each(self, make: Callable[[Any], Result]) -> list[Result]:
+        """What `make` makes of each record, in their order."""
+        found = [(self._key(record), make(record)) for record in self._records]
+        return [made for _, made in sorted(found, key=itemgetter(0))]
 
 
 class Format(StrEnum):
@@ -60,6 +74,12 @@ class Printer:
             return
         if isinstance(table, Document) and not self._is_chosen:
             self._format = Format.JSON
+        if isinstance(data, Sorted):
+            if self._query is None and self._format is Format.JSON:
+                write_json_list(data.each(json_text))
+                return
+            if self._query is not None or self._format is not Format.TABLE:
+                data = data.each(lambda record: record)
         if self._query is not None:
             data, table = self._query.result(data), None
         if text := self._text(data, table):
@@ -72,9 +92,9 @@ class Printer:
             case Format.YAML:
                 return yaml_text([data]).rstrip("\n").removesuffix("\n...")
             case Format.TABLE:
-                return table_text(escaped_data(data), table)
+                return table_text(data, table)
             case Format.TSV:
-                return "\n".join(tsv_lines(escaped_data(data)))
+                return "\n".join(tsv_lines(data))
             case Format.JSONC if uses_color():
                 return colored(json_text(data))
         return json_text(data)
@@ -127,6 +147,14 @@ def yaml_text(documents: Iterable[Any], width: int = 80) -> str:
     return dump(allow_unicode=False) if UNSAFE.search(text) else text
 
 
+def write_json_list(items: Sequence[str]) -> None:
+    """Print the JSON of a list, from that of its items."""
+    for number, item in enumerate(items):
+        indented = item.replace("\n", "\n  ")
+        sys.stdout.write(f"{',' if number else '['}\n  {indented}")
+    sys.stdout.write("\n]\n" if items else "[]\n")
+
+
 def colored(text: str) -> str:
     """JSON with colors for a terminal."""
     import io
@@ -142,10 +170,10 @@ def colored(text: str) -> str:
 
 def table_text(data: Any, table: Table | None) -> str:
     """Rows below a line of dashes; on a narrow terminal, a block of lines for each row."""
-    if not isinstance(data, list | dict):
+    if not isinstance(data, list | dict | Sorted):
         return cell(data)
-    records = data if isinstance(data, list) else [data]
-    if isinstance(table, Description):
+    records = [data] if isinstance(data, dict) else data
+    if isinstance(records, list) and isinstance(table, Description):
         return "\n\n".join(described(record, table) for record in records)
     titles, rows = _selected(records, table) if table is not None else _automatic(records)
     if not rows:
@@ -210,7 +238,7 @@ def described(record: Any, table: Description) -> str:
 def fields_text(fields: Mapping[str, Any]) -> str:
     """The fields of an object beside their values with five digits, such as `loss 0.25, accuracy 0.9`."""
     values = {name: f"{value:.5g}" if isinstance(value, float) else cell(value) for name, value in fields.items()}
-    return ", ".join(f"{name} {value}" for name, value in values.items())
+    return ", ".join(f"{escaped(name)} {value}" for name, value in values.items())
 
 
 def _wrapped(text: str, indent: int) -> list[str]:
@@ -238,16 +266,24 @@ def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) 
     return GAP.join(justified).rstrip()
 
 
-def _selected(records: Sequence[Any], table: Table) -> tuple[list[str], list[list[str]]]:
+def _selected(records: Sequence[Any] | Sorted, table: Table) -> tuple[list[str], list[list[str]]]:
     import jmespath
 
     expressions = [jmespath.compile(expression) for expression in table.values()]
-    return list(table), [[cell(expression.search(record)) for expression in expressions] for record in records]
+
+    def cells(record: Any) -> list[str]:
+        return [cell(expression.search(record)) for expression in expressions]
+
+    return list(table), _each(records, cells)
 
 
-def _automatic(records: Sequence[Any]) -> tuple[list[str], list[list[str]]]:
+def _each(records: Sequence[Any] | Sorted, make: Callable[[Any], Result]) -> list[Result]:
+    return records.each(make) if isinstance(records, Sorted) else list(map(make, records))
+
+
+def _automatic(records: Sequence[Any] | Sorted) -> tuple[list[str], list[list[str]]]:
     """As `az` chooses them: scalar fields with a capital letter, values of a list of lists as Column1, Column2."""
-    found = [_fields(record) for record in records]
+    found = _each(records, _fields)
     titles = list(dict.fromkeys(title for fields in found for title in fields))
     return titles, [[fields.get(title, "") for title in titles] for fields in found] if titles else []
 
@@ -255,19 +291,19 @@ def _automatic(records: Sequence[Any]) -> tuple[list[str], list[list[str]]]:
 def _fields(record: Any) -> dict[str, str]:
     if isinstance(record, dict):
         scalars = {key: value for key, value in record.items() if not isinstance(value, list | dict)}
-        return {key[:1].upper() + key[1:]: cell(value) for key, value in scalars.items()}
+        return {escaped(key[:1].upper() + key[1:]): cell(value) for key, value in scalars.items()}
     if isinstance(record, list):
         return {f"Column{number}": cell(value) for number, value in enumerate(record, 1)}
     return {"Result": cell(record)}
 
 
 def cell(value: Any) -> str:
-    """A value in a table: empty for null, one line for text."""
+    """A value in a table, with harmless text: empty for null, one line for text."""
     if value is None:
         return ""
     if isinstance(value, list | dict):
-        return json.dumps(value, ensure_ascii=False)
-    return " ".join(str(value).splitlines())
+        return json.dumps(escaped_data(value), ensure_ascii=False)
+    return " ".join(escaped(str(value)).splitlines())
 
 
 def is_number(text: str) -> bool:

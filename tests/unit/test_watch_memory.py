@@ -11,7 +11,8 @@ from kubernetes.client import ApiException
 from urllib3.exceptions import ProtocolError
 
 from horovodjob_cli.cluster import watch
-from horovodjob_cli.cluster.watch import OBJECTS_OF_A_PAGE, SYNCED, changes
+from horovodjob_cli.cluster.kube import OBJECTS_OF_A_PAGE
+from horovodjob_cli.cluster.watch import SYNCED, changes
 
 Object = dict[str, Any]
 OBJECTS = 2 * OBJECTS_OF_A_PAGE

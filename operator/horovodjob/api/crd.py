@@ -173,6 +173,18 @@ def custom_resource_definition() -> dict[str, Any]:
     }
 
 
+def has_field(path: str) -> bool:
+    """Whether jobs of this version have this field, such as spec.env[0].name."""
+    schema: Any = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for name in path.split("."):
+        field, _, index = name.partition("[")
+        schema = (schema.get("properties") or {}).get(field)
+        if schema is None:
+            return False
+        schema = schema.get("items", {}) if index else schema
+    return True
+
+
 def crd_yaml() -> str:
     """The CustomResourceDefinition and its admission policy as YAML."""
     objects = (custom_resource_definition(), frozen_spec.policy(), frozen_spec.binding())

@@ -5,7 +5,8 @@ Objects are plain dicts as in YAML. The client's exceptions pass through: `error
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ from horovodjob_cli.errors import CliError, NotFound, UsageError
 Object = dict[str, Any]
 JOBS = {"group": GROUP, "version": VERSION, "plural": PLURAL}
 MERGE_PATCH = "application/merge-patch+json"
+OBJECTS_OF_A_PAGE = 500
+LIST_SECONDS = (10, 60)
 
 
 class Access(NamedTuple):
@@ -167,20 +170,44 @@ def find_job(name: str, namespace: str) -> Object | None:
         raise
 
 
+def page(list_objects: Callable[..., Any], selection: Mapping[str, Any]) -> Object:
+    """A page of a list; its metadata has the token of the next one as `continue`."""
+    from kubernetes.client import ApiException
+
+    # The models of the client take several times as long as JSON.
+    options: Object = {"limit": OBJECTS_OF_A_PAGE, "_preload_content": False, "_request_timeout": LIST_SECONDS}
+    response = list_objects(**selection, **options)
+    if response.status != 200:
+        raise ApiException(http_resp=response)
+    return dict(json.loads(response.data))
+
+
 def jobs(namespace: str, experiment: str | None = None) -> list[Object]:
     """The HorovodJobs of a namespace, or of an experiment in it, by age. Raises NotFound without the namespace."""
-    selector = f"{LABEL_EXPERIMENT}={names.label_value(experiment)}" if experiment else ""
-    found = custom().list_namespaced_custom_object(**JOBS, namespace=namespace, label_selector=selector)["items"]
-    if not found:
+    return sorted(each_job(namespace, experiment), key=age_key)
+
+
+def each_job(namespace: str | None, experiment: str | None = None) -> Iterator[Object]:
+    """The HorovodJobs of a namespace or of all, or of experiments with this name, in no order.
+
+    Reads them in pages, and holds one. Raises NotFound without the namespace.
+    """
+    selection: Object = {**JOBS, "_continue": None}
+    selection["label_selector"] = f"{LABEL_EXPERIMENT}={names.label_value(experiment)}" if experiment else ""
+    list_objects = custom().list_cluster_custom_object
+    if namespace is not None:
+        list_objects, selection["namespace"] = custom().list_namespaced_custom_object, namespace
+    is_empty = True
+    while True:
+        listing = page(list_objects, selection)
+        items, selection["_continue"] = listing.pop("items"), listing["metadata"].get("continue")
+        is_empty = is_empty and not items
+        yield from items
+        items.clear()  # before the next page is read
+        if not selection["_continue"]:
+            break
+    if is_empty and namespace is not None:
         check_workspace(namespace)
-    return sorted(found, key=_age)
-
-
-def jobs_of_all_workspaces(experiment: str | None = None) -> list[Object]:
-    """The HorovodJobs of all namespaces, or those of an experiment's name, by namespace and age."""
-    selector = f"{LABEL_EXPERIMENT}={names.label_value(experiment)}" if experiment else ""
-    found = custom().list_cluster_custom_object(**JOBS, label_selector=selector)["items"]
-    return sorted(found, key=lambda job: (job["metadata"]["namespace"], *_age(job)))
 
 
 def check_workspace(namespace: str) -> None:
@@ -232,7 +259,8 @@ def event_time(event: Object) -> str:
     return str(last or event["metadata"]["creationTimestamp"])
 
 
-def _age(job: Object) -> tuple[str, str]:
+def age_key(job: Object) -> tuple[str, str]:
+    """What sorts jobs by age, the oldest first."""
     return job["metadata"]["creationTimestamp"], job["metadata"]["name"]
 
 
@@ -251,6 +279,7 @@ def patch_job(job: Object, spec: Object, annotations: Mapping[str, str] | None =
         namespace=metadata["namespace"],
         name=metadata["name"],
         body={"metadata": {"uid": metadata["uid"], "annotations": annotations or {}}, "spec": spec},
+        field_validation="Strict",
         _content_type=MERGE_PATCH,
     )
     return changed

@@ -1,7 +1,6 @@
 """Watches of objects, opened again when they end or fail."""
 
 import itertools
-import json
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -20,8 +19,6 @@ WATCH_SECONDS = 240
 TIMEOUT_SECONDS = (10, WATCH_SECONDS + 30)
 RETRY_SECONDS = (0.5, 1, 2, 4, 8, 15)
 SYNCED = "SYNCED"
-OBJECTS_OF_A_PAGE = 500
-LIST_SECONDS = (10, 60)
 # The API server no longer has the changes since a version.
 EXPIRED = 410
 LOST = "the connection to the cluster is lost; trying again"
@@ -184,14 +181,7 @@ def _page(
     list_objects: Callable[..., Any], selection: Object, known: Objects, extract: Callable[[Object], Object]
 ) -> tuple[Objects, str, str]:
     """A page of a list, without what the API server sent: it is many times larger than what is kept of it."""
-    from kubernetes.client import ApiException
-
-    # The models of the client take several times as long as JSON.
-    options: Object = {"limit": OBJECTS_OF_A_PAGE, "_preload_content": False, "_request_timeout": LIST_SECONDS}
-    response = list_objects(**selection, **options)
-    if response.status != 200:
-        raise ApiException(http_resp=response)
-    listing = json.loads(response.data)
+    listing = kube.page(list_objects, selection)
     found: Objects = {}
     for each in listing["items"]:
         before = known.get(uid := each["metadata"]["uid"])

@@ -7,12 +7,19 @@ import typer
 from typer.core import TyperCommand
 
 from horovodjob.batchai.command_line_mounts import CommandLineMounts
+from horovodjob_cli import output
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.watch import wait_for_deletion
 from horovodjob_cli.commands import JOB_COMMANDS, CommandResult, command, confirm, group
 from horovodjob_cli.errors import CliError, UsageError
 from horovodjob_cli.jobs import batchai_records, job_creation, manifests, termination
-from horovodjob_cli.jobs.batchai_records import JOB_DESCRIPTION, JOB_TABLE, JOB_TABLE_OF_ALL_WORKSPACES, job_record
+from horovodjob_cli.jobs.batchai_records import (
+    JOB_DESCRIPTION,
+    JOB_TABLE,
+    JOB_TABLE_OF_ALL_WORKSPACES,
+    job_record,
+    record_order,
+)
 from horovodjob_cli.jobs.job_times import current_time, job_times, last_events
 from horovodjob_cli.jobs.job_wait import wait_for_end
 from horovodjob_cli.jobs.wait_limit import WaitLimit
@@ -166,12 +173,10 @@ def list_(
     """List the jobs of a workspace, or of one experiment."""
     if all_workspaces and workspace is not None:
         raise UsageError("name one workspace with -w, or all with -A, not both")
-    if all_workspaces:
-        found, table = kube.jobs_of_all_workspaces(experiment), JOB_TABLE_OF_ALL_WORKSPACES
-    else:
-        found, table = kube.jobs(kube.namespace(workspace), experiment), JOB_TABLE
+    found = kube.each_job(None if all_workspaces else kube.namespace(workspace), experiment)
     now = current_time()
-    return CommandResult([job_record(job) | job_times(job, now) for job in found], table=table)
+    records = output.Sorted((job_record(job) | job_times(job, now) for job in found), record_order)
+    return CommandResult(records, table=JOB_TABLE_OF_ALL_WORKSPACES if all_workspaces else JOB_TABLE)
 
 
 @command(app, "wait")

@@ -63,7 +63,7 @@ def job_record(job: Object) -> Object:
         "cluster": {"id": spec["pool"]} if spec.get("pool") else None,
         "nodeCount": worker(spec, "replicas"),
         **toolkit(spec),
-        "containerSettings": {"imageSourceRegistry": {"image": spec["image"]}, "shmSize": spec.get("shmSize")},
+        "containerSettings": {"imageSourceRegistry": {"image": spec.get("image", "")}, "shmSize": spec.get("shmSize")},
         "stdOutErrPathPrefix": spec.get("logs", {}).get("pathPrefix"),
         "inputDirectories": spec.get("inputs", []),
         "outputDirectories": spec.get("outputs", []),
@@ -87,6 +87,11 @@ def job_record(job: Object) -> Object:
     }
 
 
+def record_order(record: Object) -> tuple[str, str, str]:
+    """What sorts records of jobs by workspace and age, the oldest first."""
+    return record["workspace"], record["creationTime"], record["resourceName"]
+
+
 def worker(spec: Mapping[str, Any], field: str) -> int:
     """A field of `worker` that is 1 by default: replicas, gpus."""
     return int(spec.get("worker", {}).get(field, 1))
@@ -108,7 +113,10 @@ def toolkit(spec: Mapping[str, Any]) -> Object:
             "toolType": "mpi",
             "customMpiSettings": {"commandLine": command_line(command), "processCount": processes},
         }
-    return {"toolType": "custom", "customToolkitSettings": {"commandLine": command_line(spec["launcherCommand"])}}
+    return {
+        "toolType": "custom",
+        "customToolkitSettings": {"commandLine": command_line(spec.get("launcherCommand", ()))},
+    }
 
 
 def command_line(arguments: Sequence[str]) -> str:

@@ -1,5 +1,8 @@
 """`hvj job show, list, terminate, suspend, resume, scale, delete`."""
 
+import json
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -7,7 +10,11 @@ import yaml
 
 from cli.cluster_state import TIME, ClusterState, condition
 from cli.program import Hvj, hvj_process, kubectl_completions, run, terminal
+from horovodjob import Client
 from horovodjob.batchai.names import ANNOTATION_NAME
+from horovodjob_cli.cluster import kube
+from localcluster.control_plane.standalone import ControlPlane
+from support.api_client import wait_for
 
 LABEL = "horovodjob.dev/experiment"
 ELASTIC = {"minReplicas": 1, "maxReplicas": 4}
@@ -95,6 +102,27 @@ def test_queries_of_batch_ai_scripts_work(
     cluster.create()
     getattr(cluster, state)()
     assert hvj("job", "show", "-n", "train", "-g", "batchai.horovod", *arguments).stdout == text
+
+
+def test_many_jobs_are_read_in_pages_and_printed_by_age(
+    hvj: Hvj, cluster: ClusterState, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kube, "OBJECTS_OF_A_PAGE", 2)
+    names = ["e", "d", "c", "b", "a"]
+    for name in names:
+        created = cluster.create(name, labels={LABEL: "digits"})["metadata"]["creationTimestamp"]
+        wait_for("the next second", lambda: f"{datetime.now(UTC):%FT%TZ}" > created)  # noqa: B023
+    id_ = re.compile(f"/namespaces/{cluster.namespace}/horovodjobs/(\\w)\\b")
+    for options in (("-w", cluster.namespace), ("-A",), ("-e", "digits")):
+        for format_ in ("json", "tsv"):
+            assert id_.findall(hvj("job", "list", *options, "-o", format_).stdout) == names
+    lines = hvj("job", "list", "-o", "table").stdout.splitlines()
+    assert [line.split()[0] for line in lines[2:]] == names
+    assert [each.name for each in Client().list()] == names
+    requests = [json.loads(line)["requestURI"] for line in control_plane.audit_log.read_text().splitlines()]
+    pages = [uri for uri in requests if f"{cluster.namespace}/horovodjobs?" in uri]
+    assert ["continue=" in uri for uri in pages] == [False, True, True] * 6
+    assert all("limit=2" in uri for uri in pages)
 
 
 def test_jobs_are_listed_by_age_and_by_experiment(hvj: Hvj, cluster: ClusterState) -> None:
