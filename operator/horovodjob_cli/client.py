@@ -22,7 +22,7 @@ from horovodjob_cli.cluster.watch import wait_for_deletion
 from horovodjob_cli.errors import UsageError, translated
 from horovodjob_cli.files.file_transfers import download_to
 from horovodjob_cli.files.job_files import STDOUTERR, open_directory
-from horovodjob_cli.jobs import batchai_records, logs, sweep_records, termination
+from horovodjob_cli.jobs import batchai_records, job_needs, logs, sweep_records, termination
 from horovodjob_cli.jobs import sweep as sweeps
 from horovodjob_cli.jobs.logs import Line
 from horovodjob_cli.jobs.wait_limit import WaitLimit, limited_versions
@@ -141,6 +141,7 @@ class Client:
         program: str | Callable[..., Any] | None = None,
         *arguments: object,
         source: JobName | None = None,
+        timeout: float | None = None,
         **options: Unpack[RunOptions],
     ) -> Job:
         """Create a job that runs a script of a directory, or a function, and return it.
@@ -148,12 +149,13 @@ class Client:
         The directory (`workdir`, by default the current one) is sent to the `share` of Azure Files or to the
         PersistentVolumeClaim `claim`, which the job mounts, and without both as a ConfigMap. Of a function, its source
         is sent. `source` is a job to run again with these changes, in which case all words are its new arguments.
-        Raises UsageError.
+        Directories that are left out by default are named on standard error, unless `quiet` is set. Raises UsageError;
+        TimedOut if the pod that receives the directory on a claim has not started after `timeout` seconds.
         """
         with TemporaryDirectory(prefix="hvj-run-") as directory:
-            again = source.name if isinstance(source, Job) else source
-            request = request_of(program, arguments, options, Path(directory), source=again)
-            return Job(execution.create(request, self.namespace))
+            request = request_of(program, arguments, options, Path(directory), source=_source_name(source))
+            quiet = options.get("quiet", False)
+            return Job(execution.create(request, self.namespace, WaitLimit(timeout), quiet=quiet))
 
     @_connected
     def get(self, job: JobName) -> Job:
@@ -218,6 +220,7 @@ class Client:
         sweep: Mapping[str, Any] | PathLike[str] | str | Callable[..., Any] | None = None,
         *arguments: object,
         parameters: Mapping[str, Any] | None = None,
+        source: JobName | None = None,
         metric: str | None = None,
         goal: str | None = None,
         sampler: str | None = None,
@@ -231,26 +234,28 @@ class Client:
     ) -> Trial:
         """Run a sweep until all its trials have ended, and return the best one; one that was interrupted continues.
 
-        With `parameters`, the other arguments are those of `run`: a program with its directory, which gets each
-        parameter as --NAME=VALUE, and a function by its name. Without, `sweep` is a definition, the pathlib.Path of a
-        file with one, or the name of a sweep that has jobs. `new` tries all again with changed code, image or settings.
-        `progress` gets a line for each trial that begins or ends. Raises ClientError if no trial is complete,
-        and as `wait` does.
+        With `parameters`, the other arguments are those of `run`: a program with its directory, or a job to run again,
+        gets each parameter as --NAME=VALUE, and a function by its name. Without, `sweep` is a definition, the
+        pathlib.Path of a file with one, or the name of a sweep that has jobs. `new` tries all again with changed code,
+        image or settings. `progress` gets a line for each trial that begins or ends. Raises ClientError if no trial is
+        complete, and as `wait` does.
         """
         given: Object = {"metric": metric, "goal": goal, "sampler": sampler, "trials": trials, "parallel": parallel}
         settings = {name: value for name, value in given.items() if value is not None}
         show, limit = progress or (lambda line: None), WaitLimit(timeout, waits_for_stalled=wait_stalled)
         if parameters is None:
-            if arguments or options:
+            if arguments or options or source is not None:
                 raise UsageError("a sweep of a program needs parameters, such as parameters={'lr': 'log:1e-4:1e-1'}")
             running = sweeps.Sweep(self._definition(sweep, settings), self.namespace, show, is_new=new)
+            job_needs.check(running.first_job())
             running.run(limit)
             return running.complete()
         if sweep is not None and not isinstance(sweep, str) and not callable(sweep):
             raise UsageError("parameters are those of a script or a function; a definition has its own")
         with TemporaryDirectory(prefix="hvj-run-") as directory:
-            request = request_of(sweep, arguments, options, Path(directory))
-            with run_sweeps.prepared(request, self.namespace, parameters, {**settings, "new": new}, show) as running:
+            request = request_of(sweep, arguments, options, Path(directory), source=_source_name(source))
+            every, quiet = {**settings, "new": new}, options.get("quiet", False)
+            with run_sweeps.prepared(request, self.namespace, parameters, every, show, limit, quiet=quiet) as running:
                 running.run(limit)
             return running.complete()
 
@@ -284,13 +289,14 @@ class Client:
         output: str = STDOUTERR,
         path: str = ".",
         account: Options = FROM_ENVIRONMENT,
+        timeout: float | None = None,
     ) -> Path:
         """Download a file or a directory of one of the job's outputs, its log files by default.
 
         `output` is an id of spec.outputs, `path` is below it. Returns the new path, which is below `destination` if
-        that is a directory.
+        that is a directory. Raises TimedOut if the pod that reads a volume has not started after `timeout` seconds.
         """
-        with open_directory(self._find(job), output, path, account) as place:
+        with open_directory(self._find(job), output, path, account, WaitLimit(timeout)) as place:
             record = download_to(Path(destination), place.store, place.path, name=output, quiet=True)
         return Path(record["name"])
 
@@ -315,3 +321,7 @@ class Client:
         if isinstance(job, Job):
             return kube.job(job.manifest["metadata"]["name"], job.namespace)
         return kube.job(job, self.namespace)
+
+
+def _source_name(source: JobName | None) -> str | None:
+    return source.name if isinstance(source, Job) else source

@@ -7,6 +7,7 @@ from typing import Any
 
 from horovodjob.api.constants import LABEL_JOB, LABEL_ROLE, Role
 from horovodjob_cli.cluster import kube, node_pools
+from horovodjob_cli.errors import NotFound
 
 Object = dict[str, Any]
 GROUP = "kueue.x-k8s.io"
@@ -68,10 +69,9 @@ def find(name: str, namespace: str, *, with_flavors: bool = True) -> Queue | Non
 
     Flavors are objects of the cluster, which a user of a namespace may not read.
     """
-    versions = _get(f"/apis/{GROUP}")
-    if versions is None:
+    root = _root()
+    if root is None:
         return None
-    root = f"/apis/{versions['preferredVersion']['groupVersion']}"
     queue = _get(f"{root}/namespaces/{namespace}/localqueues/{name}")
     if queue is None:
         return None
@@ -85,14 +85,38 @@ def find(name: str, namespace: str, *, with_flavors: bool = True) -> Queue | Non
     return Queue(name, cluster_queue, labels, tuple(workloads))
 
 
+def check_queue(name: str, namespace: str) -> None:
+    """Raises NotFound if the LocalQueue does not exist, as far as the user may read queues."""
+    from kubernetes.client import ApiException
+
+    try:
+        root = _root()
+        queues = _get(f"{root}/namespaces/{namespace}/localqueues") if root else None
+    except ApiException as error:
+        if error.status != 403:
+            raise
+        return
+    if root is None:
+        raise NotFound(f"queue {name} does not exist: the cluster has no Kueue; run the job without a queue")
+    names = sorted(each["metadata"]["name"] for each in (queues or {}).get("items", ()))
+    if name not in names:
+        known = f"its queues are {', '.join(names)}" if names else "it has none"
+        raise NotFound(f"queue {name} does not exist in workspace {namespace}; {known}")
+
+
 def local_queues(namespace: str = "") -> list[Object]:
     """The LocalQueues of a namespace, or of all; none without Kueue. Raises ApiException without the right."""
-    versions = _get(f"/apis/{GROUP}")
-    if versions is None:
+    root = _root()
+    if root is None:
         return []
-    root = f"/apis/{versions['preferredVersion']['groupVersion']}"
     found = _get(f"{root}/namespaces/{namespace}/localqueues" if namespace else f"{root}/localqueues") or {}
     return list(found.get("items", ()))
+
+
+def _root() -> str | None:
+    """The path of Kueue's API; None if the cluster does not serve it."""
+    versions = _get(f"/apis/{GROUP}")
+    return f"/apis/{versions['preferredVersion']['groupVersion']}" if versions else None
 
 
 def _get(path: str) -> Object | None:

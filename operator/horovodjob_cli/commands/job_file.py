@@ -16,7 +16,17 @@ from horovodjob_cli.files.file_transfers import download_to
 from horovodjob_cli.files.job_files import STDOUTERR, JobEnd, job_with_output, open_directory
 from horovodjob_cli.files.shares import FILE_TABLE, TRANSFER_TABLE, file_record, with_account
 from horovodjob_cli.jobs import batchai_records
-from horovodjob_cli.options import Experiment, JobName, Quiet, Raw, Workspace
+from horovodjob_cli.jobs.wait_limit import WaitLimit
+from horovodjob_cli.options import (
+    Experiment,
+    JobName,
+    Quiet,
+    Raw,
+    Timeout,
+    WaitStalled,
+    Workspace,
+    parsed_duration,
+)
 from horovodjob_cli.terminal_text import escaped_stream, message
 
 app = group("Files of a job on its share, also after its pods are deleted.")
@@ -29,6 +39,16 @@ DirectoryId = Annotated[
     ),
 ]
 RelativePath = Annotated[str, typer.Option("--path", "-p", help="Path below the directory.")]
+PodTimeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="TIME",
+        parser=parsed_duration,
+        help="Exit with 5 if the pod that reads a volume has not started within this time. Default: 5m.",
+        show_default=False,
+    ),
+]
 FileName = Annotated[str, typer.Option("--file-name", "-f", help="Name of the file.", show_default=False)]
 
 
@@ -42,10 +62,11 @@ def list_(
     expiry: Annotated[int, typer.Option("--expiry", min=1, help="Minutes until the links in the JSON expire.")] = 60,
     workspace: Workspace = None,
     experiment: Experiment = None,
+    timeout: PodTimeout = None,
 ) -> Any:
     """List the files of an output directory."""
     found = kube.job(job, workspace, experiment)
-    with open_directory(found, directory_id, path, account) as place:
+    with open_directory(found, directory_id, path, account, WaitLimit(timeout)) as place:
         try:
             entries = place.store.entries(place.path)
         except DirectoryNotFound:
@@ -72,13 +93,19 @@ def stream(
     workspace: Workspace = None,
     experiment: Experiment = None,
     raw: Raw = False,
+    timeout: Timeout = None,
+    wait_stalled: WaitStalled = False,
 ) -> None:
-    """Print a file as it grows, until the job has ended and the whole file is printed."""
+    """Print a file as it grows, until the job has ended and the whole file is printed.
+
+    Exit with 4 if the job cannot continue until you act.
+    """
     from horovodjob.azurefiles.tail import tail
 
-    found = job_with_output(kube.job(job, workspace, experiment))
-    with open_directory(found, directory_id, path, account) as place:
-        end = JobEnd(found)
+    limit = WaitLimit(timeout, waits_for_stalled=wait_stalled)
+    found = job_with_output(kube.job(job, workspace, experiment), limit)
+    with open_directory(found, directory_id, path, account, limit) as place:
+        end = JobEnd(found, limit)
         for text in tail(place.store, f"{place.path}/{file_name}", end.has_ended, sleep=end.wait):
             shown = escaped_stream(text) if sys.stdout.isatty() and not raw else text
             sys.stdout.buffer.write(shown.encode("utf-8", "surrogateescape"))
@@ -101,8 +128,9 @@ def download(
     workspace: Workspace = None,
     experiment: Experiment = None,
     quiet: Quiet = False,
+    timeout: PodTimeout = None,
 ) -> Any:
     """Download a file of an output directory, or all of it."""
     found = kube.job(job, workspace, experiment)
-    with open_directory(found, directory_id, f"{path}/{file_name or ''}", account) as place:
+    with open_directory(found, directory_id, f"{path}/{file_name or ''}", account, WaitLimit(timeout)) as place:
         return download_to(destination, place.store, place.path, name=directory_id, quiet=quiet)

@@ -232,7 +232,7 @@ def run(
         return None
     if request.is_command and request.args and not quiet:
         message(_command_text(request), end="")
-    job = execution.create(request, namespace, quiet=quiet)
+    job = execution.create(request, namespace, limit, quiet=quiet)
     if detach:
         sys.stdout.write(f"{batchai_records.display_name(job)}\n")
         if not quiet:
@@ -244,7 +244,7 @@ def run(
         ended = show_output(job, limit, quiet=quiet, raw=raw)
     code = batchai_records.exit_code(ended)
     if download and code == 0:
-        with open_directory(ended, OUTPUT, ".", account) as place:
+        with open_directory(ended, OUTPUT, ".", account, limit) as place:
             download_to(download, place.store, place.path, name=OUTPUT, quiet=quiet)
     if remove:
         kube.delete_job(ended)
@@ -278,5 +278,5 @@ def _sweep(
         made, sweep = sweeps.first(request, namespace, parameters, settings, show)
         sys.stdout.write(execution.yaml_text(replace(made, job=sweep.first_job())))
         return None
-    with sweeps.prepared(request, namespace, parameters, settings, show, quiet=quiet) as running:
+    with sweeps.prepared(request, namespace, parameters, settings, show, limit, quiet=quiet) as running:
         return followed(running, limit)

@@ -12,7 +12,7 @@ from horovodjob.sweeps.trials import State
 from horovodjob.training_history import Goal
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import CommandResult, command, group
-from horovodjob_cli.jobs import job_creation, sweep_records
+from horovodjob_cli.jobs import job_needs, sweep_records
 from horovodjob_cli.jobs import sweep as sweeps
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import BestGoal, Metric, NewSetup, Quiet, Sampler, Timeout, WaitStalled, Workspace
@@ -74,7 +74,7 @@ def run(
     sweep = sweeps.Sweep(definition, namespace, _ignore if quiet else sweeps.to_standard_error, is_new=new)
     if dry_run:
         return sweep.first_job()
-    job_creation.check_image(sweep.first_job())
+    job_needs.check(sweep.first_job())
     return followed(sweep, WaitLimit(timeout, waits_for_stalled=wait_stalled))
 
 

@@ -17,13 +17,14 @@ from horovodjob.azurefiles.credentials import Options
 from horovodjob.azurefiles.files import FileStore, joined
 from horovodjob.azurefiles.location import share_path
 from horovodjob_cli.cluster import kube
-from horovodjob_cli.cluster.watch import job_versions
 from horovodjob_cli.errors import CliError, NotFound
 from horovodjob_cli.files.share_access import open_share
 from horovodjob_cli.jobs import batchai_records
+from horovodjob_cli.jobs.wait_limit import WaitLimit, limited_versions
 
 Object = dict[str, Any]
 STDOUTERR = "stdouterr"
+NO_LIMIT = WaitLimit()
 REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 
 
@@ -35,9 +36,10 @@ class StoreDirectory:
     path: str
 
 
-def job_with_output(job: Object) -> Object:
-    """The job, as soon as its status has the output directory."""
-    return next(each for each in job_versions(job) if _segment(each) or batchai_records.is_finished(each))
+def job_with_output(job: Object, limit: WaitLimit) -> Object:
+    """The job, as soon as its status has the output directory. Raises Stalled, TimedOut."""
+    versions = limited_versions(job, limit)
+    return next(each for each in versions if _segment(each) or batchai_records.is_finished(each))
 
 
 def directory_in_containers(job: Object, directory_id: str) -> str:
@@ -60,11 +62,17 @@ def directory_in_containers(job: Object, directory_id: str) -> str:
 
 @contextmanager
 def open_directory(
-    job: Object, directory_id: str, path: str, options: Options, *, with_pods: bool = True
+    job: Object,
+    directory_id: str,
+    path: str,
+    options: Options,
+    limit: WaitLimit = NO_LIMIT,
+    *,
+    with_pods: bool = True,
 ) -> Iterator[StoreDirectory]:
     """Opens the store with a path below an output directory. Raises CliError, without pods for what only one can read.
 
-    A volume is read through a pod, which is created if none of the job runs.
+    A volume is read through a pod, which is created if none of the job runs, and starts within the limit.
     """
     absolute = joined(directory_in_containers(job, directory_id), share_path(path))
     mounts = {f"{MOUNT_ROOT}/{share.mount_path}".strip("/"): share for share in _shares(job)}
@@ -86,20 +94,21 @@ def open_directory(
         raise CliError(f"/{absolute} is on a volume, which only a pod can read; `hvj job file list {where}` starts one")
     from horovodjob_cli.files.pod_files import pod_files
 
-    with pod_files(job) as store:
+    with pod_files(job, limit) as store:
         yield StoreDirectory(store, f"/{absolute}")
 
 
 class JobEnd:
-    """The end of a job, watched in the background."""
+    """The end of a job, watched in the background, or that of the wait for it."""
 
-    def __init__(self, job: Object) -> None:
+    def __init__(self, job: Object, limit: WaitLimit) -> None:
+        self._limit = limit
         self._ended = threading.Event()
         self._error: Exception | None = None
         threading.Thread(target=copy_context().run, args=(self._watch, job), daemon=True).start()
 
     def has_ended(self) -> bool:
-        """Whether the job has ended or was deleted. Raises the error of the watch."""
+        """Whether the job has ended or was deleted. Raises Stalled, TimedOut, and the error of the watch."""
         if self._error is not None:
             raise self._error
         return self._ended.is_set()
@@ -112,7 +121,7 @@ class JobEnd:
 
     def _watch(self, job: Object) -> None:
         try:
-            for version in job_versions(job):
+            for version in limited_versions(job, self._limit):
                 if batchai_records.is_finished(version):
                     break
         except NotFound:

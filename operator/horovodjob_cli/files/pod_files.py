@@ -17,6 +17,7 @@ from horovodjob_cli.cluster import exec as pod_exec
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import CliError
 from horovodjob_cli.files import volume_pods
+from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
@@ -48,8 +49,8 @@ while stat -c '%d:%i' . && [ "$(pwd)" != / ]; do cd .. || exit; done
 class PodFiles:
     """Files below absolute paths of a job's containers."""
 
-    def __init__(self, job: Object) -> None:
-        self._job = job
+    def __init__(self, job: Object, limit: WaitLimit) -> None:
+        self._job, self._limit = job, limit
         self._lock = threading.Lock()
         self._pod: Object | None = None
         self._own: Object | None = None
@@ -126,14 +127,14 @@ class PodFiles:
     def _new_pod(self) -> Object:
         self._own = wanted = reader_pod(self._job)  # before it exists: Ctrl-C can come before the answer
         message(f"reading the job's volume through pod {wanted['metadata']['name']}, which is deleted afterwards")
-        self._own = volume_pods.started(wanted, "reads the job's volume")
+        self._own = volume_pods.started(wanted, "reads the job's volume", self._limit)
         return self._own
 
 
 @contextmanager
-def pod_files(job: Object) -> Iterator[PodFiles]:
+def pod_files(job: Object, limit: WaitLimit) -> Iterator[PodFiles]:
     """The files of a job's volumes; deletes the pod that was created to read them."""
-    files = PodFiles(job)
+    files = PodFiles(job, limit)
     try:
         yield files
     finally:

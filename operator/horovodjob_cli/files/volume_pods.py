@@ -12,6 +12,7 @@ from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.claims import claim_names, unbound_claims
 from horovodjob_cli.cluster.default_image import default_image
 from horovodjob_cli.errors import CliError
+from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
@@ -65,10 +66,10 @@ def volume_pod(job: Object, volumes: Sequence[Object], mounts: Sequence[Object])
     return pod
 
 
-def started(wanted: Object, purpose: str) -> Object:
+def started(wanted: Object, purpose: str, limit: WaitLimit) -> Object:
     """The new pod, as soon as it runs; `wanted` gets its UID. The caller deletes it, also after an error.
 
-    Raises Unavailable, ApiException.
+    Raises TimedOut, Unavailable after five minutes if the limit has no time, ApiException.
     """
     name, namespace = wanted["metadata"]["name"], wanted["metadata"]["namespace"]
     pod: Object = kube.plain(kube.core().create_namespaced_pod(namespace, wanted))
@@ -79,11 +80,13 @@ def started(wanted: Object, purpose: str) -> Object:
         if not has_notice and time.monotonic() > begin + NOTICE_SECONDS:
             has_notice = True
             message(f"waiting for pod {name}: {_reasons(pod)}")
-        if time.monotonic() > deadline or pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
+        is_late = not limit.has_time and time.monotonic() > deadline
+        if is_late or pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
             raise Unavailable(
                 f"pod {name}, which {purpose}, did not start: {_reasons(pod)}; "
                 f"see `kubectl describe pod {name} -n {namespace}`"
             )
+        limit.check_time(f"pod {name}, which {purpose}, did not start")
         time.sleep(0.5)
         pod = kube.plain(kube.core().read_namespaced_pod(name, namespace))
     return pod

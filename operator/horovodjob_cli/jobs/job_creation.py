@@ -7,12 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from horovodjob.api.constants import API_VERSION, KIND
-from horovodjob.api.managed_by import is_managed_by_operator
 from horovodjob.api.storage_account import key_secret_name
 from horovodjob_cli.cluster import kube
-from horovodjob_cli.cluster.default_image import default_image
 from horovodjob_cli.errors import CliError
-from horovodjob_cli.jobs import batchai_records
+from horovodjob_cli.jobs import batchai_records, job_needs
 from horovodjob_cli.jobs.manifests import Submission
 from horovodjob_cli.terminal_text import message
 
@@ -36,21 +34,11 @@ def check(submission: Submission) -> None:
     validate(submission)
 
 
-def check_image(job: Object) -> None:
-    """Raises CliError if the job has no image, and it is known that there is no default one."""
-    namespace, spec = job["metadata"]["namespace"], job["spec"]
-    if not spec.get("image") and is_managed_by_operator(spec) and default_image(namespace) == "":
-        raise CliError(
-            f"the job has no image, and neither the operator nor workspace {namespace} has a default image: use "
-            "--image, or set spec.image"
-        )
-
-
 def validate(submission: Submission) -> None:
     """Validate all objects with the API server without creating them; existing ones are valid. Raises CliError."""
     from kubernetes.client import ApiException
 
-    check_image(submission.job)
+    job_needs.check(submission.job)
     try:
         kube.create_job(submission.job, dry_run=True)
     except ApiException as error:

@@ -29,6 +29,11 @@ class WaitLimit:
         self._begin = clock()
         self._stalled: dict[str, float] = {}  # since when, by the UID of the job
 
+    @property
+    def has_time(self) -> bool:
+        """Whether the user has set a time."""
+        return self._timeout is not None
+
     def check_time(self, what: str) -> None:
         """Raises TimedOut."""
         if self._timeout is not None and self._clock() - self._begin >= self._timeout:

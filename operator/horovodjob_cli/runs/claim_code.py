@@ -13,9 +13,10 @@ from horovodjob.azurefiles.errors import FileChanged
 from horovodjob.azurefiles.files import Progress, no_progress
 from horovodjob_cli.cluster import exec as pod_exec
 from horovodjob_cli.cluster import kube
-from horovodjob_cli.errors import CliError, NotFound, UsageError
+from horovodjob_cli.errors import CliError, UsageError
 from horovodjob_cli.files import volume_pods
 from horovodjob_cli.files.file_transfers import progress_bars
+from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.runs.file_tree import FILES, TREES, FileTree
 from horovodjob_cli.terminal_text import message
 
@@ -50,31 +51,22 @@ done
 
 
 def check(claim: str, namespace: str) -> None:
-    """Raises NotFound if the claim does not exist, and UsageError if only one pod can mount it."""
-    from kubernetes.client import ApiException
-
-    try:
-        found = kube.plain(kube.core().read_namespaced_persistent_volume_claim(claim, namespace))
-    except ApiException as error:
-        if error.status != 404:
-            raise
-        raise NotFound(
-            f"claim {claim} does not exist in workspace {namespace}; see `kubectl get pvc -n {namespace}`"
-        ) from None
+    """Raises UsageError if only one pod can mount the claim."""
+    found = kube.plain(kube.core().read_namespaced_persistent_volume_claim(claim, namespace))
     if found["spec"]["accessModes"] == ["ReadWriteOncePod"]:
         raise UsageError(
             f"claim {claim} is ReadWriteOncePod, and a job has several pods; use one that is ReadWriteMany"
         )
 
 
-def send(claim: str, tree: FileTree, job: Object, *, quiet: bool) -> None:
+def send(claim: str, tree: FileTree, job: Object, limit: WaitLimit, *, quiet: bool) -> None:
     """Send the files that the claim does not have, and then the list. Raises CliError, FilesError, OSError."""
     volume = {"name": VOLUME, "persistentVolumeClaim": {"claimName": claim}}
     wanted = volume_pods.volume_pod(job, [volume], [{"name": VOLUME, "mountPath": DIRECTORY}])
     if not quiet:
         message(f"sending the directory to claim {claim} through pod {wanted['metadata']['name']}")
     try:
-        pod = volume_pods.started(wanted, f"receives the directory on claim {claim}")
+        pod = volume_pods.started(wanted, f"receives the directory on claim {claim}", limit)
         code, listed = pod_exec.output(pod, ["sh", "-c", LIST, "sh", DIRECTORY])
         if code:
             raise _refused(claim, listed)

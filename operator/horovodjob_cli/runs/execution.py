@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from horovodjob_cli import output
-from horovodjob_cli.cluster.claims import check_claims
 from horovodjob_cli.jobs import job_creation
 from horovodjob_cli.jobs.manifests import Submission
+from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.runs import claim_code, share_code
 from horovodjob_cli.runs.job_manifest import RunSubmission, submission
 from horovodjob_cli.runs.request import RunRequest
@@ -15,16 +15,15 @@ from horovodjob_cli.terminal_text import message
 Object = dict[str, Any]
 
 
-def create(request: RunRequest, namespace: str, *, quiet: bool = True) -> Object:
+def create(request: RunRequest, namespace: str, limit: WaitLimit, *, quiet: bool) -> Object:
     """The new job of the request, after its code has been sent. Raises CliError."""
     made = submission(request, namespace)
-    check_claims(list(request.mounts), namespace)
     job_creation.check(made)
-    send_code(request, made, quiet=quiet)
+    send_code(request, made, limit, quiet=quiet)
     return job_creation.create(made)
 
 
-def send_code(request: RunRequest, made: RunSubmission, *, quiet: bool) -> None:
+def send_code(request: RunRequest, made: RunSubmission, limit: WaitLimit, *, quiet: bool) -> None:
     """Send the files of the directory that the share or claim of the request does not have.
 
     The job mounts a share with the Secret of the account, which is created if it is missing and the key is known.
@@ -37,7 +36,7 @@ def send_code(request: RunRequest, made: RunSubmission, *, quiet: bool) -> None:
             job_creation.create_missing(secret)
     elif made.tree and request.claim:
         claim_code.check(request.claim, namespace)
-        claim_code.send(request.claim, made.tree, made.job, quiet=quiet)
+        claim_code.send(request.claim, made.tree, made.job, limit, quiet=quiet)
 
 
 def show_left_out(names: Sequence[str], *, quiet: bool) -> None:

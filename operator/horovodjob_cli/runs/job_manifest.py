@@ -155,6 +155,8 @@ def _repeated(request: RunRequest, namespace: str) -> RunSubmission:
         ("--requirements", request.requirements),
         ("--share", request.share),
         ("--claim", request.claim),
+        ("--module", request.module),
+        ("a command", request.is_command or None),
     ):
         if value is not None:
             raise UsageError(f"{option} has no effect with --from, which runs the code of the job again")

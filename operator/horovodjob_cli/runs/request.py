@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict
@@ -77,6 +78,8 @@ class RunOptions(TypedDict, total=False):
     retries: int
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
+    quiet: bool
+    """Neither name what is left out nor show the progress of a transfer, on standard error."""
 
 
 # Options that the request has as the caller gives them.
@@ -95,6 +98,9 @@ def request_of(
     source: str | None = None,
 ) -> RunRequest:
     """The request of a program. The script of a function is written into `directory`. Raises UsageError."""
+    for name in options.keys() - RunOptions.__annotations__.keys():
+        similar = get_close_matches(name, RunOptions.__annotations__, n=1)
+        raise UsageError(f"{name!r} is no option of a run" + "".join(f"; {each!r} is one" for each in similar))
     args, env, command = options.get("args") or (), options.get("env") or {}, options.get("command") or ()
     if sum(each is not None for each in (program or None, options.get("module"), command or None)) > 1:
         raise UsageError("script, module and command name a program each; use one of them")

@@ -18,6 +18,7 @@ from horovodjob_cli.jobs import job_creation
 from horovodjob_cli.jobs.manifests import Submission
 from horovodjob_cli.jobs.sweep import Sweep
 from horovodjob_cli.jobs.sweep_records import jobs_of
+from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.runs import execution
 from horovodjob_cli.runs.job_manifest import RunSubmission, submission
 from horovodjob_cli.runs.request import RunRequest
@@ -69,13 +70,14 @@ def prepared(
     parameters: Mapping[str, Any],
     settings: Mapping[str, Any],
     show: Callable[[str], None],
+    limit: WaitLimit,
     *,
-    quiet: bool = True,
+    quiet: bool,
 ) -> Iterator[Sweep]:
     """The sweep of a run, whose code the cluster has. Raises CliError, UsageError."""
     made, running = first(request, namespace, parameters, settings, show)
     job_creation.validate(replace(made, job=running.first_job()))
-    execution.send_code(request, made, quiet=quiet)
+    execution.send_code(request, made, limit, quiet=quiet)
     with with_code(made, running.definition):
         yield running
 

@@ -1,5 +1,6 @@
 """`horovodjob.Client`: what `hvj` does, from Python. The notebook and the page of the documentation run here."""
 
+import inspect
 import json
 import os
 import re
@@ -13,7 +14,8 @@ import yaml
 
 from cli.cluster_state import TIME, ClusterState, condition
 from cli.kubelet import NODE, Kubelet
-from horovodjob import Client, ClientError, NotFound, UsageError
+from cli.program import run
+from horovodjob import Client, ClientError, NotFound, TimedOut, UsageError
 from horovodjob_cli.cluster.connections import THREADS
 from horovodjob_cli.jobs import logs
 from support.api_client import ROOT, wait_for
@@ -161,3 +163,47 @@ def stranger(cluster: ClusterState, directory: Path) -> Path:
     path = directory / "stranger.kubeconfig"
     path.write_text(yaml.safe_dump(kubeconfig))
     return path
+
+
+def test_a_sweep_takes_what_a_run_takes(cluster: ClusterState, tmp_path: Path) -> None:
+    run, sweep = (inspect.signature(each).parameters for each in (Client.run, Client.sweep))
+    assert run.keys() - {"program"} <= sweep.keys()
+    assert run["options"].annotation == sweep["options"].annotation
+    (tmp_path / "train.py").touch()
+    client = Client()
+    job = client.run("train.py", "--epochs", "3", workdir=tmp_path, name="first", image="trainer:1")
+    threading.Thread(target=train, args=(cluster, ["again-0", "again-1"]), daemon=True).start()
+    search: dict[str, Any] = {"parameters": {"lr": [0.1, 0.01]}, "metric": "val_accuracy"}
+    assert client.sweep(source=job, name="again", **search).job == "again-1"
+    arguments = cluster.api.get(f"{cluster.jobs}/again-0")["spec"]["script"]["args"]
+    assert (arguments[:2], arguments[2].partition("=")[0]) == (["--epochs", "3"], "--lr")
+
+
+def test_what_is_left_out_is_named_as_the_command_names_it(
+    cluster: ClusterState, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in ("venv/pyvenv.cfg", "web/node_modules/index.js", "train.py"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    client = Client()
+    sentence = "left out by default: node_modules/, venv/; a line such as !node_modules/ in .hvjignore sends it\n"
+    client.run("train.py", workdir=tmp_path, name="first", image="trainer:1")
+    assert capsys.readouterr().err == sentence
+    assert run("run", "--detach", "--workdir", str(tmp_path), "--image", "trainer:1", "train.py").stderr.startswith(
+        sentence
+    )
+    client.run("train.py", workdir=tmp_path, name="second", image="trainer:1", quiet=True)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(TimedOut):
+        client.sweep("train.py", workdir=tmp_path, image="trainer:1", parameters={"lr": [1, 2]}, timeout=1)
+    assert capsys.readouterr().err == sentence
+
+
+def test_an_option_that_does_not_exist_is_no_silence(cluster: ClusterState, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    wrong: dict[str, Any] = {"node": 2, "workdir": tmp_path}
+    with pytest.raises(UsageError, match=r"^'node' is no option of a run; 'nodes' is one$"):
+        Client().run("train.py", **wrong)
+    with pytest.raises(UsageError, match=r"^'node' is no option of a run; 'nodes' is one$"):
+        Client().sweep("train.py", parameters={"lr": [1, 2]}, **wrong)
+    assert Client().list() == []

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from cli.azure_sign_in import ACCOUNT, CLIENT, azure_sign_in
+from cli.cluster.kueue_objects import QUEUE, Kueue
 from cli.cluster_state import ClusterState
 from cli.program import Hvj, hvj_process
 from support.api_client import job as manifest
@@ -271,11 +272,15 @@ def test_a_queue_and_a_priority_become_the_labels_that_kueue_reads(
 ) -> None:
     path = yaml_file(tmp_path / "job.yaml", document)
     account = ("--storage-account-name", "mystorageaccount")
-    done = hvj("job", "create", "-n", "train", "-f", path, "--queue", "gpus", "--priority", "urgent", *account)
+    kueue = Kueue(cluster.api, cluster.namespace, {})
+    try:
+        done = hvj("job", "create", "-n", "train", "-f", path, "--queue", QUEUE, "--priority", "urgent", *account)
+    finally:
+        kueue.remove()
     assert done.code == 0, done.stderr
     created = cluster.api.get(f"{cluster.jobs}/train")
     labels = {name: value for name, value in created["metadata"]["labels"].items() if name.startswith("kueue")}
-    assert labels == {"kueue.x-k8s.io/queue-name": "gpus", "kueue.x-k8s.io/priority-class": "urgent"}
+    assert labels == {"kueue.x-k8s.io/queue-name": QUEUE, "kueue.x-k8s.io/priority-class": "urgent"}
     assert created["spec"]["runPolicy"]["suspend"] is False
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from cli.cluster.kueue_objects import QUEUE, Kueue
 from cli.cluster_state import ClusterState, condition
 from cli.program import PROGRAM, Hvj, hvj_process
-from horovodjob import Client, Stalled, TimedOut
+from horovodjob import Client, NotFound, Stalled, TimedOut
 from horovodjob_cli.jobs import wait_limit
 from support.api_client import Object, wait_for
 
@@ -33,12 +34,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_each_command_that_waits_ends_at_a_job_that_only_the_user_can_mend(cluster: ClusterState) -> None:
-    cluster.create("waited")
+    for name in ("waited", "streamed"):
+        cluster.create(name)
     commands = {
         "waited": ("job", "wait", "-n", "waited"),
         "ran": ("run", "--name", "ran", "train.py"),
         "created": ("job", "create", "-f", "job.yaml", "--wait"),
         "digits-0": ("sweep", "-f", "sweep.yaml"),
+        "streamed": ("job", "file", "stream", "-j", "streamed", "-f", "stdout.txt"),
     }
     running = {
         name: subprocess.Popen([PROGRAM, *words], stderr=subprocess.PIPE, text=True) for name, words in commands.items()
@@ -105,6 +108,7 @@ def test_python_raises_at_a_stalled_job_and_after_its_time(
         (("job", "logs", "-f", "-n", "train", "--role", "launcher"), "job train did not end (Running) within 1 s"),
         (("job", "terminate", "-y", "-n", "train"), "job train did not end (Running) within 1 s"),
         (("job", "delete", "-y", "-n", "train"), "job train and its pods were not deleted within 1 s"),
+        (("job", "file", "stream", "-j", "train", "-f", "stdout.txt"), "job train did not end (Running) within 1 s"),
         (("experiment", "delete", "-y", "-n", "digits"), "the jobs of experiment digits were not deleted within 1 s"),
     ],
 )
@@ -209,9 +213,70 @@ def test_an_unbound_claim_of_a_run_says_why_within_15_seconds_and_a_missing_one_
         assert process.stderr
         while "claim data is not bound to a volume: no persistent volumes available" not in process.stderr.readline():
             assert time.monotonic() - begin < 20
-    done = hvj("run", "--mount", "missing=/data", "--image", "trainer:1", "train.py")
-    assert (done.code, f"claim missing does not exist in workspace {cluster.namespace}" in done.stderr) == (3, True)
+    words = f"claim missing does not exist in workspace {cluster.namespace}"
+    mount = ("--mount", "missing=/data", "--image", "trainer:1")
+    for command in (("run", *mount, "train.py"), ("run", *mount, "--sweep", "lr=0.1,0.2", "train.py")):
+        done = hvj(*command)
+        assert (done.code, words in done.stderr, done.stderr.count("\n")) == (3, True, 1), done.stderr
     assert cluster.api.items(cluster.jobs) == []
+
+
+def test_the_pod_that_receives_a_directory_has_the_time_of_the_user(cluster: ClusterState) -> None:
+    unbound_claim(cluster)
+    with hvj_process("run", "--claim", "data", "--image", "trainer:1", "--timeout", "2s", "train.py") as process:
+        errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 5, errors
+    assert "which receives the directory on claim data, did not start within 2 s (--timeout)\n" in errors
+    with pytest.raises(TimedOut, match="did not start within 1 s"):
+        Client().run("train.py", claim="data", image="trainer:1", timeout=1, quiet=True)
+    assert (cluster.pods_of_hvj(), cluster.api.items(cluster.jobs)) == ([], [])
+
+
+@pytest.fixture
+def in_queue(project: Path) -> tuple[tuple[str, ...], ...]:
+    """The commands that create jobs in the queue of the tests."""
+    job = json.loads((project / "job.yaml").read_text())
+    job["metadata"] = {"name": "filed", "labels": {"kueue.x-k8s.io/queue-name": QUEUE}}
+    sweep = json.loads((project / "sweep.yaml").read_text())
+    sweep["job"]["metadata"] = {"labels": job["metadata"]["labels"]}
+    (project / "queued.yaml").write_text(json.dumps(job))
+    (project / "queued-sweep.yaml").write_text(json.dumps(sweep))
+    run = ("run", "--quiet", "--image", "trainer:1", "--queue", QUEUE)
+    return (
+        ("job", "create", "-f", "queued.yaml"),
+        ("job", "create", "-f", "job.yaml", "--queue", QUEUE),
+        (*run, "--detach", "--name", "ran", "train.py"),
+        (*run, "--name", "search", "--sweep", "lr=0.1,0.2", "--timeout", "1s", "train.py"),
+        ("sweep", "-f", "queued-sweep.yaml", "--quiet", "--timeout", "1s"),
+    )
+
+
+def test_a_queue_that_does_not_exist_is_an_error_before_anything_is_created(
+    hvj: Hvj, cluster: ClusterState, in_queue: tuple[tuple[str, ...], ...]
+) -> None:
+    for command in in_queue:
+        done = hvj(*command)
+        words = f"error: queue {QUEUE} does not exist: the cluster has no Kueue; run the job without a queue\n"
+        assert (done.code, done.stderr) == (3, words), command
+    kueue = Kueue(cluster.api, "default", {})
+    try:
+        for command in in_queue:
+            done = hvj(*command)
+            words = f"error: queue {QUEUE} does not exist in workspace {cluster.namespace}; it has none\n"
+            assert (done.code, done.stderr) == (3, words), command
+        with pytest.raises(NotFound, match=f"queue {QUEUE} does not exist in workspace"):
+            Client().sweep(Path("queued-sweep.yaml"))
+        assert cluster.api.items(cluster.jobs) == []
+    finally:
+        kueue.remove()
+    kueue = Kueue(cluster.api, cluster.namespace, {})
+    try:
+        assert [hvj(*command).code for command in in_queue] == [0, 0, 0, 5, 5]
+        assert f"its queues are {QUEUE}\n" in hvj("run", "--image", "trainer:1", "--queue", "other", "train.py").stderr
+    finally:
+        kueue.remove()
+    names = [job["metadata"]["name"] for job in cluster.api.items(cluster.jobs)]
+    assert names == ["created", "digits-0", "filed", "ran", "search-0"]
 
 
 def test_a_job_that_no_operator_has_seen_is_reported(cluster: ClusterState) -> None:

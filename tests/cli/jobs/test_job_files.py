@@ -11,10 +11,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from cli.cluster_state import ClusterState
+from cli.cluster_state import ClusterState, condition
 from cli.job_share import ACCOUNT, LOGS, ROOT, SEGMENT, SHARE, key, logs, service
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj, hvj_process, terminal
+from horovodjob_cli.jobs import wait_limit
 from horovodjob_cli.terminal_text import COLOR
 from support.api_client import Object, wait_for
 from support.azure_fakes.files.server import FilesService
@@ -124,6 +125,21 @@ def test_a_stream_continues_after_a_restart(workspace: str, key: str, logs: Path
         assert process.stdout.readline() == "attempt 2\n"
         cluster.fail(exit_code=1)
         assert end_of(process) == ("", "", 0)
+
+
+def test_a_stream_ends_at_its_time_and_at_a_stalled_job(
+    hvj: Hvj, key: str, logs: Path, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (logs / "stdout.txt").write_text("Epoch 1/25\n")
+    stream = ("job", "file", "stream", "-j", "train", "-f", "stdout.txt")
+    done = hvj(*stream, "--timeout", "1s")
+    assert (done.code, done.stdout) == (5, "Epoch 1/25\n")
+    assert done.stderr == "error: job train did not end (Running) within 1 s (--timeout)\n"
+    monkeypatch.setattr(wait_limit, "STALLED_SECONDS", 1)
+    cluster.report(conditions=[condition("Stalled", "InvalidSpec", "Secret key is missing")])
+    done = hvj(*stream)
+    assert (done.code, done.stdout, "InvalidSpec: Secret key is missing" in done.stderr) == (4, "Epoch 1/25\n", True)
+    assert hvj(*stream, "--wait-stalled", "--timeout", "3s").code == 5
 
 
 def test_a_stream_waits_for_operator_directory_and_file(
@@ -347,6 +363,15 @@ def test_a_reader_pod_that_cannot_start_is_reported_and_deleted(workspace: str, 
         volume.cluster.api.patch(path, {"status": {"phase": "Failed", "conditions": [refused]}})
         _, errors = process.communicate(timeout=120)
     assert (process.returncode, "did not start: no nodes for it" in errors) == (1, True)
+    assert volume.cluster.pods_of_hvj() == []
+
+
+@pytest.mark.parametrize("command", [("list",), ("stream", "-f", "stdout.txt"), ("download",)])
+def test_a_reader_pod_has_the_time_of_the_user(hvj: Hvj, volume: Volume, command: tuple[str, ...]) -> None:
+    volume.cluster.run()
+    done = hvj("job", "file", command[0], "-j", "train", *command[1:], "--timeout", "1s")
+    words = "which reads the job's volume, did not start within 1 s (--timeout)\n"
+    assert (done.code, done.stderr.endswith(words)) == (5, True), done.stderr
     assert volume.cluster.pods_of_hvj() == []
 
 

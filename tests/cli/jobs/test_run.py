@@ -103,7 +103,7 @@ def code_of(cluster: ClusterState, job: Object) -> dict[str, str]:
 def test_a_member_of_a_namespace_runs_a_script_and_gets_its_output_and_exit_code(
     project: Path, cluster: ClusterState, kubelet: Kubelet, member: None
 ) -> None:
-    options = ("--nodes", "4", "--gpus", "0", "--name", "train", "--env", "SEED=1", "--queue", "gpus")
+    options = ("--nodes", "4", "--gpus", "0", "--name", "train", "--env", "SEED=1")
     with hvj_process("run", *options, "train.py", "--epochs", "30", "$HOME") as process:
         job = started(cluster, "train")
         log = kubelet.log(cluster.namespace, "train-launcher")
@@ -132,7 +132,6 @@ def test_a_member_of_a_namespace_runs_a_script_and_gets_its_output_and_exit_code
     }
     assert (spec["worker"]["replicas"], spec["worker"]["gpus"]) == (4, 0)
     assert spec["env"] == [{"name": "SEED", "value": "1"}]
-    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
     assert code_of(cluster, job) == {
         ".gitignore": "*.bin\n",
         "package/model.py": "layers = 3",

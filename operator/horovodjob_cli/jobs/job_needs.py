@@ -1,0 +1,26 @@
+"""What a job needs and only the user can provide, as far as it is known before the job is created."""
+
+from typing import Any
+
+from horovodjob.api.constants import LABEL_QUEUE
+from horovodjob.api.managed_by import is_managed_by_operator
+from horovodjob_cli.cluster.claims import check_claims, claim_names
+from horovodjob_cli.cluster.default_image import default_image
+from horovodjob_cli.cluster.queues import check_queue
+from horovodjob_cli.errors import CliError
+
+Object = dict[str, Any]
+
+
+def check(job: Object) -> None:
+    """Raises CliError for a missing image, claim or queue. What the user may not read is not checked."""
+    metadata, spec = job["metadata"], job["spec"]
+    namespace = metadata["namespace"]
+    if not spec.get("image") and is_managed_by_operator(spec) and default_image(namespace) == "":
+        raise CliError(
+            f"the job has no image, and neither the operator nor workspace {namespace} has a default image: use "
+            "--image, or set spec.image"
+        )
+    check_claims(claim_names(spec.get("volumes", ())), namespace)
+    if queue := (metadata.get("labels") or {}).get(LABEL_QUEUE):
+        check_queue(str(queue), namespace)

@@ -1,0 +1,122 @@
+"""`hvj run --from`: the job that is run again may be of somebody else, who wants the credentials of its reader."""
+
+import socket
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from cli.cluster_state import ClusterState
+from cli.kubelet import NODE, Kubelet
+from cli.program import Hvj
+from horovodjob import Client, UsageError
+from support.api_client import Object, wait_for
+from support.azure_fakes.files.accounts import Account
+from support.azure_fakes.files.server import FilesService
+
+ACCOUNT = "mystorageaccount"
+HOSTILE = f"{ACCOUNT}.file.attacker.test"
+ROOT = "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/myshare"
+SHARE = {"name": "myshare", "account": ACCOUNT, "share": "myshare", "server": HOSTILE}
+FILES: dict[str, Any] = {
+    "azureFiles": [SHARE],
+    "logs": {"pathPrefix": ROOT},
+    "outputs": [{"id": "output", "pathPrefix": ROOT, "pathSuffix": "output"}],
+}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The names of hosts that this process looks up; that of the attacker does not exist."""
+    names, lookup = [], socket.getaddrinfo
+
+    def recorded(name: Any, *arguments: Any, **options: Any) -> Any:
+        names.append(name)
+        if name == HOSTILE:
+            raise socket.gaierror(socket.EAI_NONAME, "it does not exist")
+        return lookup(name, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", recorded)
+    return names
+
+
+@pytest.fixture(params=["key", "SAS", "sign-in"])
+def credential(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Credentials of the user for the account that the job names."""
+    for name in ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_SERVICE_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    if request.param == "key":
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", ACCOUNT)
+        monkeypatch.setenv("AZURE_STORAGE_KEY", "a2V5")
+    return ("--account-name", ACCOUNT, "--sas-token", "sv=1&sig=x") if request.param == "SAS" else ()
+
+
+def finish(cluster: ClusterState, kubelet: Kubelet, name: str) -> None:
+    """The job succeeds when it exists."""
+    job: Object = wait_for("the job", lambda: cluster.api.find(f"{cluster.jobs}/{name}"))
+    cluster.pod(job, "launcher", node=NODE)
+    cluster.run(name, outputPathSegment="segment")
+    kubelet.log(cluster.namespace, f"{name}-launcher").end()
+    cluster.succeed(name)
+    cluster.end(f"{name}-launcher", "launcher")
+
+
+def test_a_job_that_is_run_again_does_not_decide_which_host_gets_credentials(
+    hvj: Hvj, cluster: ClusterState, kubelet: Kubelet, tmp_path: Path, asked: list[Any], credential: tuple[str, ...]
+) -> None:
+    cluster.create("theirs", **FILES)
+    ending = Thread(target=finish, args=(cluster, kubelet, "again"))
+    ending.start()
+    results = tmp_path / "results"
+    done = hvj("run", "--from", "theirs", "--name", "again", "--download", str(results), *credential)
+    ending.join()
+    assert (done.code, results.exists()) == (1, False)
+    assert f"allow it with --storage-host {HOSTILE} or HVJ_STORAGE_HOSTS={HOSTILE}\n" in done.stderr
+    assert HOSTILE not in asked
+    assert cluster.api.items(f"/api/v1/namespaces/{cluster.namespace}/secrets") == []
+
+
+@pytest.mark.parametrize("options", [("--share", "myshare"), ("--claim", "data")])
+def test_the_code_of_a_job_that_is_run_again_is_sent_nowhere(
+    hvj: Hvj, cluster: ClusterState, asked: list[Any], credential: tuple[str, ...], options: tuple[str, ...]
+) -> None:
+    cluster.create("theirs", **FILES)
+    done = hvj("run", "--detach", "--from", "theirs", *options, *credential)
+    assert (done.code, f"{options[0]} has no effect with --from" in done.stderr) == (2, True)
+    assert [job["metadata"]["name"] for job in cluster.api.items(cluster.jobs)] == ["theirs"]
+    assert HOSTILE not in asked
+
+
+def test_the_share_of_a_new_run_has_the_host_of_the_user(
+    hvj: Hvj, cluster: ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[Any]
+) -> None:
+    (tmp_path / "account" / "myshare").mkdir(parents=True)
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "train.py").touch()
+    monkeypatch.chdir(tmp_path / "project")
+    cluster.create("train", **FILES)
+    with FilesService([Account(ACCOUNT, tmp_path / "account")]) as service:
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", service.connection_string(ACCOUNT))
+        done = hvj("run", "--detach", "--quiet", "--share", "myshare", "--name", "mine", "train.py")
+    assert done.code == 0, done.stderr
+    assert "server" not in cluster.api.get(f"{cluster.jobs}/mine")["spec"]["azureFiles"][0]
+    assert HOSTILE not in asked
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("-m", "package.train"), "--module has no effect with --from"),
+        (("--requirements", "requirements.txt"), "--requirements has no effect with --from"),
+    ],
+)
+def test_what_would_change_the_code_is_refused(
+    hvj: Hvj, cluster: ClusterState, arguments: tuple[str, ...], words: str
+) -> None:
+    cluster.create("theirs")
+    done = hvj("run", "--detach", "--from", "theirs", *arguments)
+    assert (done.code, words in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.stderr
+    with pytest.raises(UsageError, match="a command has no effect with --from"):
+        Client().run(source="theirs", command=["python3", "train.py"])
+    assert [job["metadata"]["name"] for job in cluster.api.items(cluster.jobs)] == ["theirs"]
