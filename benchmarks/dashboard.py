@@ -38,8 +38,8 @@ PAINT = "return performance.getEntriesByName('first-contentful-paint')[0]?.start
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def create_jobs(cluster: ClusterState, number: int) -> None:
-    """Jobs of every phase."""
+def create_jobs(cluster: ClusterState, number: int, first: int = 0) -> None:
+    """Jobs of every phase: those from the first to the number."""
     kinds = samples()
 
     def create(index: int) -> None:
@@ -50,7 +50,7 @@ def create_jobs(cluster: ClusterState, number: int) -> None:
         cluster.report(name, phase=kind.phase, **kind.status)
 
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(create, range(number)))
+        list(threads.map(create, range(first, number)))
 
 
 def change_jobs(cluster: ClusterState, number: int, ended: threading.Event) -> int:

@@ -10,6 +10,7 @@ of the ratios is at most 1.5, 1 if not.
 """
 
 import argparse
+import contextlib
 import hashlib
 import os
 import random
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,10 +36,11 @@ import sys, time
 from pathlib import Path
 from support.azure_fakes.files.accounts import Account
 from support.azure_fakes.files.server import FilesService
-with FilesService([Account("acc", Path(sys.argv[1]))]) as service:
-    print(service.connection_string("acc"), flush=True)
+with FilesService([Account(sys.argv[1], Path(sys.argv[2]))]) as service:
+    print(service.connection_string(sys.argv[1]), flush=True)
     sys.stdin.read()
 """
+ACCOUNT, SHARE = "benchmark", "myshare"
 TARGET = 1.5
 
 
@@ -49,6 +51,18 @@ def write_files(directory: Path, count: int) -> None:
         path = directory / f"part{number // 50}" / f"file{number}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(numbers.randbytes(numbers.randint(1 << 10, 8 << 10)))
+
+
+@contextlib.contextmanager
+def share_server(directory: Path) -> Iterator[str]:
+    """A server of Azure Files in a process of its own, with an empty share; its connection string."""
+    (directory / SHARE).mkdir(parents=True)
+    command = [sys.executable, "-c", SERVER, ACCOUNT, str(directory)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        assert server.stdin
+        yield server.stdout.readline().strip()
+        server.stdin.close()
 
 
 def put_all(share: Share, directory: str, sources: Mapping[str, Path]) -> None:
@@ -87,14 +101,10 @@ def main() -> None:
     ratios = []
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        (root / "account" / "myshare").mkdir(parents=True)
         write_files(root / "project", given.files)
-        command = [sys.executable, "-c", SERVER, str(root / "account")]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-            assert server.stdout
-            assert server.stdin
-            options = Options(connection_string=server.stdout.readline().strip())
-            share = Share(choose_account(None, options, os.environ), "myshare")
+        with share_server(root / "account") as connection_string:
+            options = Options(connection_string=connection_string)
+            share = Share(choose_account(None, options, os.environ), SHARE)
             sources = file_tree(code_files(root / "project")).sources
             for number in range(given.rounds):
                 start = time.monotonic()
@@ -108,7 +118,6 @@ def main() -> None:
                 timed_send(share, "code0", root / "project")
             (root / "project" / "part0" / "file0.txt").write_text("changed")
             print(f"second run, one changed file: {timed_send(share, 'code0', root / 'project'):.2f} s")
-            server.stdin.close()
     print(f"median ratio {sorted(ratios)[len(ratios) // 2]:.2f}, target at most {TARGET}")
     sys.exit(sorted(ratios)[len(ratios) // 2] > TARGET)
 
