@@ -1,6 +1,6 @@
 """Constructs of public MPIJobs: what each becomes, and the words of the warning about what it does not become.
 
-Each case is a reduced manifest with one construct. The comments name public repositories in which it was seen.
+Each case is a reduced manifest with one construct; most names end with a public repository whose MPIJobs have it.
 """
 
 from collections.abc import Callable
@@ -104,7 +104,7 @@ CASES = {
         {"envFrom": [{"secretRef": {"name": "keys"}}]},
         ("becomes envFrom of all pods",),
     ),
-    "variables of Intel MPI, which exports all (GoogleCloudPlatform HPC examples)": Case(
+    "variables of Intel MPI, which exports all": Case(
         both(
             launcher("mpirun", "-n", "4", "./a", env=[KEY]),
             lambda document: document["spec"].update(mpiImplementation="Intel"),
@@ -134,7 +134,7 @@ CASES = {
     "mpirun in another place": Case(
         launcher("/opt/mpirun", "./a"), warnings=("the option /opt/ is omitted",), omitted=("mpi",)
     ),
-    "--prefix (HabanaAI examples in aws-samples/aws-do-eks)": Case(
+    "--prefix (aws-samples/aws-do-eks)": Case(
         launcher("mpirun", "--prefix", "/opt/amazon/openmpi", "./a"), {"mpi": {"prefix": "/opt/amazon/openmpi"}}
     ),
     "a mapping of ranks to nodes (aws-samples/awsome-distributed-training)": Case(
@@ -327,7 +327,7 @@ CASES = {
     "an installation in the launcher": Case(
         text("apt-get install -y openssh-client && mpirun ./a"), warnings=("installs ssh or MPI",)
     ),
-    "another user (examples of version 2)": Case(
+    "another user": Case(
         launcher("runuser", "mpiuser", "-l", "-c", "mpirun -n 2 /home/mpiuser/pi"),
         warnings=("runuser can remove the variables",),
     ),
@@ -343,7 +343,7 @@ CASES = {
         {"worker.template.metadata": {"labels": {"task": "nccl"}}},
         ("app.kubernetes.io/name is omitted", "template.metadata.name: is omitted"),
     ),
-    "a generated name (computeops and SC24 tutorials)": Case(
+    "a generated name": Case(
         lambda document: document.update(metadata={"generateName": "train-"}),
         warnings=("metadata.generateName: is kept: use `kubectl create`",),
     ),
