@@ -12,7 +12,7 @@ from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.pods.observed import PASSING_REASONS
 from horovodjob_operator.domain.pods.pod_facts import owner_uid
-from horovodjob_operator.domain.queues.queue import Queue, QueueProblem, prebuilt_workload, queue_name, uses_queue
+from horovodjob_operator.domain.queues.queue import Queue, QueueProblem, prebuilt_workload, queue_name, queue_of, uses_queue
 from horovodjob_operator.domain.queues.workload import Workload
 from horovodjob_operator.domain.queues.workload_plan import WorkloadPlan, finished_status, workload_plan
 from horovodjob_operator.domain.resources.parts.admission import Admission
@@ -73,7 +73,7 @@ class Queueing:
         problem = state.queue_problem
         if unavailable := self._workloads.problem(job.metadata.namespace):
             problem = QueueProblem(Reason.QUEUE_UNAVAILABLE, unavailable)
-        return Queue(queue_name(job), workload, state.queue_position, problem)
+        return Queue(queue_of(job, workload), workload, state.queue_position, problem)
 
     async def finish(self, context: JobContext, status: HorovodJobStatus) -> None:
         """Finishes the Workload of a job that ends, before its last status is written.

@@ -50,6 +50,12 @@ def queue_name(job: HorovodJob) -> str:
     return job.metadata.labels.get(LABEL_QUEUE, "")
 
 
+def queue_of(job: HorovodJob, workload: Workload | None) -> str:
+    """Name of the queue that the job waits in: without its label, a Workload that an administrator holds stays."""
+    is_held = workload is not None and not workload.is_active and not workload.is_finished
+    return queue_name(job) or (workload.queue_name if workload and is_held else "")
+
+
 def prebuilt_workload(job: HorovodJob) -> str:
     """Name of the Workload that MultiKueue has created for the job; empty if there is none."""
     metadata = job.metadata

@@ -10,7 +10,7 @@ from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.plan import Plan
 from horovodjob_operator.domain.pods.observed import Observed, Refusal
-from horovodjob_operator.domain.queues.queue import Queue, QueueProblem, admitted_job, queue_name, uses_queue
+from horovodjob_operator.domain.queues.queue import Queue, QueueProblem, admitted_job, queue_name, queue_of, uses_queue
 from horovodjob_operator.domain.queues.workload import Workload, owned_workload
 from horovodjob_operator.domain.queues.workload_plan import finished_status, workload_plan
 from horovodjob_operator.domain.resources.workload import job_workload
@@ -51,7 +51,7 @@ class QueuedCluster(FakeCluster):
         if not uses_queue(self.job):
             return observed  # A new process does not look for Workloads.
         problem = self.problem if self.has_kueue else QueueProblem(Reason.QUEUE_UNAVAILABLE, NOT_SERVED)
-        return replace(observed, queue=Queue(queue_name(self.job), self.workload, None, problem))
+        return replace(observed, queue=Queue(queue_of(self.job, self.workload), self.workload, None, problem))
 
     @property
     def context(self) -> JobContext:

@@ -1,5 +1,6 @@
 """Queues of Kueue: waiting, admission, eviction, and what of the quota a job gives back."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -335,6 +336,93 @@ def test_a_job_whose_workload_is_held_names_the_field(running: QueuedCluster) ->
     running.remove_terminating_pods()
     running.reconcile()
     assert "it waits until spec.active of Workload.kueue.x-k8s.io" in running.message
+
+
+def hold(cluster: QueuedCluster) -> None:
+    """An administrator holds the job, and Kueue evicts it."""
+    assert cluster.raw is not None
+    cluster.raw["spec"]["active"] = False
+    cluster.evict("Deactivated", "The workload is deactivated")
+    cluster.reconcile()
+    cluster.remove_terminating_pods()
+    cluster.reconcile()
+    assert cluster.reason == "Deactivated"
+
+
+def suspend_and_resume(cluster: QueuedCluster) -> None:
+    cluster.edit_run_policy(suspend=True)
+    cluster.reconcile()
+    assert phase_of(cluster) is Phase.SUSPENDED
+    cluster.edit_run_policy(suspend=False)
+
+
+def remove_and_add_the_label(cluster: QueuedCluster) -> None:
+    cluster.label(queue_name=None)
+    cluster.reconcile()
+    assert (cluster.reason, cluster.pods) == ("Deactivated", {})
+    cluster.label(queue_name="gpus")
+
+
+def be_refused(cluster: QueuedCluster) -> None:
+    cluster.refusal = Refusal(Reason.INVALID_SPEC, "a policy forbids it", cluster.now)
+    cluster.reconcile()
+    cluster.refusal = None
+
+
+@pytest.mark.parametrize("attempt", [suspend_and_resume, remove_and_add_the_label, be_refused])
+def test_only_an_administrator_ends_a_hold(
+    running: QueuedCluster, attempt: Callable[[QueuedCluster], None]
+) -> None:
+    hold(running)
+    attempt(running)
+    running.reconcile()
+    workload = running.workload
+    assert workload is not None
+    assert (workload.is_active, workload.has_reservation, running.pods) == (False, False, {})
+    assert (phase_of(running), running.reason) == (Phase.QUEUED, "Deactivated")
+
+
+def test_a_job_that_is_held_while_it_is_suspended_keeps_no_quota(running: QueuedCluster) -> None:
+    running.edit_run_policy(suspend=True)
+    running.reconcile()
+    assert running.raw is not None
+    running.raw["spec"]["active"] = False
+    running.evict("Deactivated", "The workload is deactivated")
+    running.remove_terminating_pods()
+    running.reconcile()
+    workload = running.workload
+    assert workload is not None
+    assert not workload.has_reservation
+
+
+def test_a_held_job_without_its_label_leaves_its_queue_when_it_is_active_again(running: QueuedCluster) -> None:
+    hold(running)
+    running.label(queue_name=None)
+    running.reconcile()
+    assert running.raw is not None
+    running.raw["spec"]["active"] = True
+    running.reconcile()
+    assert running.raw is None
+    assert len(running.pods) == 3
+
+
+@pytest.mark.parametrize("evictions", [1, 2])
+def test_an_admission_after_a_late_restart_begins_with_the_time_of_a_start(
+    running: QueuedCluster, evictions: int
+) -> None:
+    running.end_container("cifar-launcher", 1)
+    running.wait(30)
+    running.reconcile()
+    assert condition(running, "PodsReady") == (False, "WaitForRecovery")
+    for _ in range(evictions):
+        running.evict("PodsReadyTimeout", "Exceeded the PodsReady timeout")
+        running.reconcile()
+        running.remove_terminating_pods()
+        running.reconcile()
+        assert condition(running, "PodsReady") == (False, "WaitForStart")
+        running.admit()
+        running.reconcile()
+        assert condition(running, "PodsReady") == (False, "WaitForStart")
 
 
 def test_pods_of_a_deleted_workload_end_before_those_of_its_successor_exist(running: QueuedCluster) -> None:
