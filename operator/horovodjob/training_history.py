@@ -56,7 +56,10 @@ def rows(job: Object) -> list[Row]:
 
 def metric_names(jobs: Iterable[Object]) -> list[str]:
     """The metrics that the histories have, in the order of their first appearance."""
-    return list(dict.fromkeys(name for job in jobs for entry in _history(job) for name in entry.get("metrics", {})))
+    entries = [entry for job in jobs for entry in _history(job)]
+    return list(
+        dict.fromkeys(name for entry in entries for name in (*entry.get("metrics", {}), *_names_non_finite(entry)))
+    )
 
 
 def default_metric(jobs: Sequence[Object]) -> str | None:
@@ -70,6 +73,11 @@ def default_metric(jobs: Sequence[Object]) -> str | None:
 def curve(job: Object, metric: str) -> list[tuple[int, float]]:
     """Epoch and value of a metric, or of learningRate or samplesPerSecond, in each epoch that has it."""
     return [(row["epoch"], row[metric]) for row in rows(job) if metric in row]
+
+
+def non_finite_epochs(job: Object, metric: str) -> list[int]:
+    """The epochs after which a metric was NaN or infinite."""
+    return [int(entry["epoch"]) for entry in _history(job) if metric in _names_non_finite(entry)]
 
 
 def goal_of(metric: str) -> Goal:
@@ -223,6 +231,10 @@ def _is_option(word: str) -> bool:
 
 def _fields(entry: Object) -> Row:
     return {name: entry[name] for name in FIELDS if entry.get(name) is not None}
+
+
+def _names_non_finite(entry: Object) -> Sequence[str]:
+    return entry.get("nonFinite") or ()
 
 
 def _history(job: Object) -> Sequence[Object]:

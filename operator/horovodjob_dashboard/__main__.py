@@ -8,13 +8,16 @@ import logging
 import os
 import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from aiohttp.http_exceptions import HttpProcessingError
 
 from horovodjob.azurefiles.credentials import Options
 from horovodjob_dashboard.access_guard import AccessGuard
 from horovodjob_dashboard.application import application
+from horovodjob_dashboard.page_settings import LinkTemplate, PageSettings, Price
 from horovodjob_dashboard.pages import Pages
 from horovodjob_dashboard.server import run
 from horovodjob_dashboard.token_access import ApiServer, TokenAccess
@@ -43,7 +46,8 @@ async def _serve(options: argparse.Namespace) -> None:
     access = TokenAccess(
         api_server, guard, feeds, cluster=options.cluster, header=options.token_header, storage=storage
     )
-    pages = Pages(has_sessions=not options.token_header)
+    settings = PageSettings(options.link, options.gpu_hour_price)
+    pages = Pages(settings=settings, has_sessions=not options.token_header)
     made = application(access, pages, middlewares=[guard.check], public=access.routes())
     with socket.create_server(("", options.port)) as listener:
         port = listener.getsockname()[1]
@@ -68,6 +72,17 @@ def _options() -> argparse.Namespace:
         default=[],
         help="network with private endpoints of storage accounts, such as 10.1.2.0/24; others are not connected to",
     )
+    parser.add_argument(
+        "--link",
+        type=_parsed(LinkTemplate.parse),
+        action="append",
+        default=[],
+        metavar="TITLE=ADDRESS",
+        help="link of each job, such as Grafana=https://grafana.example.com/d/horovodjob-jobs?var-name={name}",
+    )
+    parser.add_argument(
+        "--gpu-hour-price", type=_parsed(Price.parse), help="price of a GPU hour on the pages, such as '2.90 EUR'"
+    )
     parser.add_argument("--cluster", default="", help="name of the cluster on the pages")
     parser.add_argument(
         "--review-seconds", type=float, default=REVIEW_SECONDS, help="time between two reviews of a viewer's rights"
@@ -80,6 +95,18 @@ def _options() -> argparse.Namespace:
     if not Path(options.certificate_authority).is_file():
         parser.error(f"--certificate-authority: there is no file {options.certificate_authority}")
     return options
+
+
+def _parsed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A type of argparse, which prints the sentence of the error."""
+
+    def parsed(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parsed
 
 
 def _origin(url: str) -> str:

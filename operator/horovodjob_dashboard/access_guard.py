@@ -18,6 +18,9 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+# The name of such a file has its version.
+VERSIONED = "/static/uPlot-"
+CACHED = {"Cache-Control": "private, max-age=31536000, immutable"}
 HEALTH = "/healthz"
 LOOPBACK = ("127.0.0.1", "localhost")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -49,7 +52,8 @@ class AccessGuard:
             error.headers.update(HEADERS)
             raise
         if not response.prepared:
-            response.headers.update(HEADERS)
+            is_versioned = response.status == 200 and VERSIONED in request.path
+            response.headers.update(HEADERS | (CACHED if is_versioned else {}))
         return response
 
     def _refusal(self, request: web.Request) -> web.Response | None:

@@ -19,6 +19,7 @@ from horovodjob_dashboard.views.comparison import ComparisonView
 from horovodjob_dashboard.views.job import JobView
 from horovodjob_dashboard.views.jobs import JobsView
 from horovodjob_dashboard.views.logs import LogsView
+from horovodjob_dashboard.views.usage import UsageView
 
 
 class Access(Protocol):
@@ -100,8 +101,9 @@ def application(
         JobsView(pages, streams, operator),
         JobView(pages, operator),
         LogsView(streams),
-        ComparisonView(pages),
+        ComparisonView(pages, streams),
         ClusterView(pages, streams, operator),
+        UsageView(pages, streams),
     )
     for view in views:
         for route in view.routes():

@@ -1,4 +1,4 @@
-"""Curves of a training as coordinates of an SVG picture, which the templates draw.
+"""Curves of a training: their values as a table, and as coordinates of an SVG picture. The script draws the table.
 
 Pure: histories in the status of jobs in, charts out.
 """
@@ -8,25 +8,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from horovodjob.training_history import curve, metric_names
+from horovodjob.training_history import curve, metric_names, non_finite_epochs
 
 WIDTH, HEIGHT = 480, 200
-LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 24
+TOP, BOTTOM = 10, 24
+# Of a character of the axes, and beside their texts.
+CHARACTER, MARGIN = 7.1, 10
 TICKS = 4
 # Between these, differences and quotients of values are finite numbers.
 SMALLEST, LARGEST = 1e-300, 1e300
+MOST_DIGITS = 17
 OTHER_CURVES = {"learningRate": "learning rate", "samplesPerSecond": "samples/s"}
 VALIDATION = "val_"
+Scale = tuple[float, float, float, float]
+NOT_A_NUMBER = "NaN"
+"""What the table has for a value that is NaN or infinite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point of the picture, with its epoch and value as text."""
+    """A point of the picture."""
 
     x: float
     y: float
-    epoch: int
-    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +39,22 @@ class Line:
 
     name: str
     color: int
-    points: list[Point]
+    values: Mapping[int, str]
+    """The values by epoch, as the table has them."""
+    parts: Sequence[Sequence[Point]]
+    """The points between two epochs whose values are no numbers."""
+    gaps: Sequence[Point]
+    """Where these epochs are, at the lower end of the picture."""
 
     @property
-    def path(self) -> str:
-        """The points as the attribute of a polyline."""
-        return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
+    def points(self) -> list[Point]:
+        """All points."""
+        return [point for part in self.parts for point in part]
+
+    @property
+    def first_and_last(self) -> tuple[str, str]:
+        """The first and the last value."""
+        return self.values[min(self.values)], self.values[max(self.values)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +73,14 @@ class Chart:
     lines: list[Line]
     xs: list[Tick]
     ys: list[Tick]
+    left: float
+    right: float
+    """The ends of the picture beside the texts of the axes."""
+
+    @property
+    def epochs(self) -> list[int]:
+        """The epochs of all curves."""
+        return sorted({epoch for line in self.lines for epoch in line.values})
 
 
 def charts_of_a_job(job: Mapping[str, Any]) -> list[Chart]:
@@ -68,46 +90,77 @@ def charts_of_a_job(job: Mapping[str, Any]) -> list[Chart]:
     charts = []
     for title in titles:
         found = [name for name in (title, f"{VALIDATION}{title}") if name in names]
-        charts.append(_chart(title, {name: curve(job, name) for name in found}))
-    charts += [_chart(title, {title: curve(job, name)}) for name, title in OTHER_CURVES.items()]
+        charts.append(_chart(title, {name: _curve(job, name) for name in found}))
+    charts += [_chart(title, {title: _curve(job, name)}) for name, title in OTHER_CURVES.items()]
     return [chart for chart in charts if chart is not None]
 
 
 def charts_of_jobs(jobs: Mapping[str, Mapping[str, Any]]) -> list[Chart]:
     """A chart for each metric with the curves of several jobs, by the names that the legend shows."""
-    charts = []
-    for metric in metric_names(jobs.values()):
-        charts.append(_chart(metric, {name: curve(job, metric) for name, job in jobs.items()}))
+    charts = [
+        _chart(metric, {name: _curve(job, metric) for name, job in jobs.items()})
+        for metric in metric_names(jobs.values())
+    ]
     return [chart for chart in charts if chart is not None]
 
 
-def _chart(title: str, curves: Mapping[str, Sequence[tuple[int, float]]]) -> Chart | None:
-    """The chart of the curves, whose values that are not finite are left out; None without a value."""
-    finite = {
-        name: [(x, min(max(y, -LARGEST), LARGEST)) for x, y in points if math.isfinite(y)]
-        for name, points in curves.items()
-    }
-    values = [y for points in finite.values() for _, y in points]
-    epochs = [x for points in finite.values() for x, _ in points]
-    if not values:
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Epochs with finite values, and those with others."""
+
+    points: Sequence[tuple[int, float]]
+    gaps: Sequence[int]
+
+
+def _curve(job: Mapping[str, Any], metric: str) -> Curve:
+    points = curve(job, metric)
+    finite = [(x, min(max(y, -LARGEST), LARGEST)) for x, y in points if math.isfinite(y)]
+    gaps = {x for x, y in points if not math.isfinite(y)} | {*non_finite_epochs(job, metric)}
+    return Curve(finite, sorted(gaps))
+
+
+def _chart(title: str, curves: Mapping[str, Curve]) -> Chart | None:
+    """The chart of the curves; None without any."""
+    known = {name: each for name, each in curves.items() if each.points or each.gaps}
+    values = [y for each in known.values() for _, y in each.points]
+    epochs = [x for each in known.values() for x in (*(x for x, _ in each.points), *each.gaps)]
+    if not known:
         return None
-    ys, xs = ticks(min(values), max(values)), ticks(min(epochs), max(epochs), whole=True)
-    across, up = _scale(xs, LEFT, WIDTH - RIGHT), _scale(ys, HEIGHT - BOTTOM, TOP)
-    lines = [
-        Line(name, color, [Point(_at(across, x), _at(up, y), x, f"{y:.5g}") for x, y in points])
-        for color, (name, points) in enumerate(finite.items())
-    ]
+    ys, xs = ticks(min(values), max(values)) if values else [], ticks(min(epochs), max(epochs), whole=True)
+    y_texts, x_texts = tick_texts(ys), tick_texts(xs)
+    left = round(MARGIN + CHARACTER * max(map(len, (*y_texts, ""))), 1)
+    right = round(WIDTH - max(MARGIN, CHARACTER * len(x_texts[-1]) / 2), 1)
+    across, up = _scale(xs, left, right), _scale(ys or [0, 1], HEIGHT - BOTTOM, TOP)
+    colors = {name: color for color, name in enumerate(curves)}
     return Chart(
         title,
-        [line for line in lines if line.points],
-        [Tick(_at(across, x), f"{x:g}") for x in xs],
-        [Tick(_at(up, y), _short(y)) for y in ys],
+        [_line(name, colors[name], each, across, up) for name, each in known.items()],
+        [Tick(_at(across, x), text) for x, text in zip(xs, x_texts, strict=True)],
+        [Tick(_at(up, y), text) for y, text in zip(ys, y_texts, strict=True)],
+        left,
+        right,
     )
 
 
-def _short(value: float) -> str:
-    """A number of the axis in the few characters that it has room for: 12.5k instead of 12500."""
-    return f"{value / 1000:.4g}k" if 10_000 <= abs(value) < 1_000_000 else f"{value:.4g}"
+def _line(name: str, color: int, curve: Curve, across: Scale, up: Scale) -> Line:
+    values = {x: f"{y:.6g}" for x, y in curve.points} | dict.fromkeys(curve.gaps, NOT_A_NUMBER)
+    bounds = (*curve.gaps, math.inf)
+    parts = [
+        [Point(_at(across, x), _at(up, y)) for x, y in curve.points if low < x < high]
+        for low, high in zip((-math.inf, *curve.gaps), bounds, strict=True)
+    ]
+    gaps = [Point(_at(across, x), HEIGHT - BOTTOM) for x in curve.gaps]
+    return Line(name, color, dict(sorted(values.items())), [part for part in parts if part], gaps)
+
+
+def tick_texts(marks: Sequence[float]) -> list[str]:
+    """The numbers of an axis, as short as they can be while all differ: 12.5k instead of 12500."""
+    scale, unit = (1000, "k") if marks and 10_000 <= max(map(abs, marks)) < 1_000_000 else (1, "")
+    for digits in range(4, MOST_DIGITS + 1):
+        texts = [f"{mark / scale:.{digits}g}" for mark in marks]
+        if len(set(texts)) == len(texts):
+            break
+    return [text if float(text) == 0 else f"{text}{unit}" for text in texts] if marks else []
 
 
 def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
@@ -122,9 +175,6 @@ def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
     first = math.floor(low / step + 1e-9)
     count = max(math.ceil(high / step - 1e-9) - first, 1)
     return [(first + index) * step for index in range(count + 1)]
-
-
-Scale = tuple[float, float, float, float]
 
 
 def _scale(marks: Sequence[float], begin: float, end: float) -> Scale:

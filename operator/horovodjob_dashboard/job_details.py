@@ -3,6 +3,7 @@
 Pure: objects as the API server returns them in, plain records out.
 """
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,14 +11,17 @@ from typing import Any
 
 import yaml
 
-from horovodjob.api.constants import LABEL_ROLE, EventReason, Phase
+from horovodjob import training_history
+from horovodjob.api.constants import LABEL_EXPERIMENT, LABEL_ROLE, LABEL_SWEEP, LABEL_TRIAL, EventReason, Phase
 from horovodjob_cli.cluster.kube import event_time
 from horovodjob_cli.cluster.node_pools import gpu_count
 from horovodjob_cli.jobs.batchai_records import message
 from horovodjob_cli.jobs.job_times import point_in_time
 from horovodjob_cli.jobs.logs import source
+from horovodjob_dashboard.job_rows import owner
 
 Object = Mapping[str, Any]
+OF_A_TRIAL = (LABEL_SWEEP, LABEL_TRIAL)
 MANAGED = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp")
 STDOUT = "stdout.txt"
 """The file of all ranks' output in the directory stdouterr of a job's share."""
@@ -159,6 +163,26 @@ def _status_moments(job: Object, last: int) -> Iterator[tuple[int, Moment]]:
         yield last, Moment(time, str(status["phase"]), message(status) or "", is_error=failed)
 
 
+def progress_facts(job: Object) -> list[tuple[str, str]]:
+    """What the program reports now, by name: epoch, step, metrics, speed; and the best epoch as it declares it."""
+    training = (job.get("status") or {}).get("training") or {}
+    facts = []
+    for name, of in (("epoch", "epochs"), ("step", "stepsPerEpoch")):
+        if training.get(name) is not None:
+            total = f" of {training[of]}" if training.get(of) else ""
+            facts.append((name.capitalize(), f"{training[name]}{total}"))
+    metrics = dict(training.get("metrics") or {})
+    facts += [(name, f"{metrics.pop(name):.5g}") for name in training_history.LOSSES[::-1] if name in metrics]
+    facts += [(name, f"{value:.5g}") for name, value in metrics.items()]
+    facts += [(name, "NaN or infinite") for name in training_history.non_finite(job)]
+    if speed := training.get("samplesPerSecond"):
+        facts.append(("Samples/s", f"{speed:,.0f}" if speed >= 10 else f"{speed:.3g}"))
+    best = training.get("best") or {}
+    if best.get("value") is not None:
+        facts.append((f"Best {best['metric']}", f"{best['value']:.5g} in epoch {best['epoch']}"))
+    return facts
+
+
 def conditions(job: Object) -> list[Object]:
     """The conditions of the job, those that are True first."""
     found = (job.get("status") or {}).get("conditions") or []
@@ -207,3 +231,34 @@ def commands(job: Object) -> list[str]:
         *([file] if spec.get("logs") else []),
         *([] if is_finished else [change, f"hvj job terminate {this}"]),
     ]
+
+
+def run_again(job: Object) -> list[str]:
+    """Commands that create a job with the same spec under another name: with `hvj`, and with kubectl alone."""
+    metadata, spec = job["metadata"], job["spec"]
+    arguments = [str(each) for each in (spec.get("script") or {}).get("args") or []]
+    words = ["hvj", "run", "--from", metadata["name"], "-w", metadata["namespace"]]
+    hvj = shlex.join([*words, *(["--", *arguments] if arguments else [])])
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key not in OF_A_TRIAL}
+    policy = {key: value for key, value in (spec.get("runPolicy") or {}).items() if key not in ("suspend", "terminate")}
+    new = {"generateName": f"{metadata['name'][:40]}-", "namespace": metadata["namespace"], "labels": labels}
+    again = {
+        "apiVersion": job["apiVersion"],
+        "kind": job["kind"],
+        "metadata": {key: value for key, value in new.items() if value},
+        "spec": {key: value for key, value in {**spec, "runPolicy": policy}.items() if key != "runPolicy" or value},
+    }
+    # The lines of the YAML that could end the document are indented or quoted.
+    return [hvj, f"kubectl create -f - <<'END'\n{yaml.safe_dump(again, sort_keys=False, allow_unicode=True)}END"]
+
+
+def link_fields(job: Object) -> dict[str, str]:
+    """What links to other tools can have of a job."""
+    metadata = job["metadata"]
+    return {
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "uid": metadata.get("uid", ""),
+        "experiment": str((metadata.get("labels") or {}).get(LABEL_EXPERIMENT, "")),
+        "owner": owner(metadata),
+    }

@@ -3,13 +3,14 @@
 Pure: jobs as the API server returns them in, rows out.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from horovodjob.api.constants import LABEL_EXPERIMENT, LABEL_OWNER, LABEL_SWEEP, Phase
+from horovodjob.api.constants import LABEL_EXPERIMENT, LABEL_OWNER, LABEL_SWEEP, Phase, Reason
 from horovodjob.batchai.names import display_name
 from horovodjob_cli.jobs.batchai_records import message, queue_place, worker
 from horovodjob_cli.jobs.job_times import active_seconds
@@ -17,7 +18,16 @@ from horovodjob_cli.jobs.job_times import active_seconds
 ROWS_OF_A_PAGE = 100
 LONGEST_TEXT = 300
 NEWEST_FIRST = "-created"
-TIMES: dict[str, Callable[[Any], Any]] = {"activeSeconds": int, "startTime": str, "completionTime": str}
+TIMES: dict[str, Callable[[Any], Any]] = {
+    "activeSeconds": int,
+    "startTime": str,
+    "completionTime": str,
+    "runningTime": str,
+    "attempt": int,
+}
+# Between the words of a program that failed and what the operator says about its end.
+OPERATOR_WORDS = f" ({Reason.RANK_FAILED}: "
+_ENDED = re.compile(r"(attempt \d+ ended, )?(.*)", re.DOTALL)
 # What deployed a job, by the label or annotation that each tool sets on its objects.
 DEPLOYERS = {
     "meta.helm.sh/release-name": "Helm release",
@@ -41,6 +51,9 @@ class JobRow:
     """Who the job belongs to, or what deployed it; empty if nothing names either."""
     phase: str
     sentence: str
+    """Why the job is in this phase; of a program that failed, its own words."""
+    detail: str
+    """What the operator adds to the words of a program; empty without them."""
     percent: float | None
     """Completed part of the training, 0 to 100."""
     eta: str
@@ -63,7 +76,7 @@ class JobRow:
     @property
     def words(self) -> str:
         """What the filter for text searches."""
-        texts = (self.shown_name, self.experiment, self.owner, self.sentence, self.queue)
+        texts = (self.shown_name, self.experiment, self.owner, self.sentence, self.detail, self.queue)
         return f"{self.namespace}/{self.name} {' '.join(texts)}".lower()
 
 
@@ -178,6 +191,7 @@ def row(job: Mapping[str, Any]) -> JobRow:
             owner="",
             phase="Unknown",
             sentence=f"The dashboard cannot show this job ({type(error).__name__}): see `kubectl get hvj -o yaml`.",
+            detail="",
             percent=None,
             eta="",
             workers=0,
@@ -195,6 +209,7 @@ def _row(job: Mapping[str, Any]) -> JobRow:
     progress = training.get("progress")
     workers, queue = worker(spec, "replicas"), queue_place(status) or {}
     labels = metadata.get("labels") or {}
+    sentence, detail = cause(message(status) or "")
     return JobRow(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -203,7 +218,8 @@ def _row(job: Mapping[str, Any]) -> JobRow:
         sweep=str(labels.get(LABEL_SWEEP, "")),
         owner=owner(metadata),
         phase=_short(str(status.get("phase") or Phase.QUEUED.value)),
-        sentence=_short(message(status) or ""),
+        sentence=_short(sentence),
+        detail=_short(detail),
         percent=None if progress is None else round(100 * float(progress), 1),
         eta=_short(str(training.get("eta") or "")),
         workers=workers,
@@ -213,6 +229,21 @@ def _row(job: Mapping[str, Any]) -> JobRow:
         created=metadata["creationTimestamp"],
         times={name: kind(status[name]) for name, kind in TIMES.items() if name in status},
     )
+
+
+def cause(text: str) -> tuple[str, str]:
+    """The words of a program in the message about its end, and what the operator says; of another message, all of it.
+
+    `ValueError: x (RankFailed: mpirun ended with exit code 3; attempt 1)` begins with the words of the program, and
+    `attempt 1 ended, ValueError: x (RankFailed: ...); attempt 2 starts at 12:00:00Z` contains them.
+    """
+    before, separator, after = text.rpartition(OPERATOR_WORDS)
+    found = _ENDED.fullmatch(before) if separator else None
+    attempt, words = found.groups("") if found else ("", "")
+    if not words:
+        return text, ""
+    added, _, next_attempt = after.rpartition(")")
+    return words, f"{attempt}{Reason.RANK_FAILED}: {added}{next_attempt}"
 
 
 def owner(metadata: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from horovodjob.api.constants import Phase
 from horovodjob_cli.jobs.job_times import active_seconds, age_text, current_time, duration_text
 from horovodjob_cli.terminal_text import escaped
 from horovodjob_dashboard.job_rows import JobRow
+from horovodjob_dashboard.page_settings import PageSettings
 from horovodjob_dashboard.viewer import Viewer
 
 HERE = Path(__file__).parent
@@ -33,7 +34,14 @@ class Link(NamedTuple):
 class Pages:
     """Renders templates. `root` is the part of all addresses before those of this cluster."""
 
-    def __init__(self, root: str = "", contexts: Sequence[Link] = (), *, has_sessions: bool = False) -> None:
+    def __init__(
+        self,
+        root: str = "",
+        contexts: Sequence[Link] = (),
+        *,
+        settings: PageSettings | None = None,
+        has_sessions: bool = False,
+    ) -> None:
         self.root, self.has_sessions = root, has_sessions
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(HERE / "templates"),
@@ -45,6 +53,7 @@ class Pages:
         self._templates.globals |= {
             "root": root,
             "contexts": contexts,
+            "settings": settings or PageSettings(),
             "has_sessions": has_sessions,
             "phases": list(Phase),
             "job_row": self._job_row,

@@ -13,6 +13,7 @@ from horovodjob.azurefiles.credentials import Options
 from horovodjob_dashboard.access_guard import AccessGuard
 from horovodjob_dashboard.application import application
 from horovodjob_dashboard.local_access import REFUSAL, LocalAccess
+from horovodjob_dashboard.page_settings import PageSettings
 from horovodjob_dashboard.pages import STATIC, Link, Pages
 from horovodjob_dashboard.viewer import Feeds, Viewer
 
@@ -51,7 +52,9 @@ class _Fixed:
         pass
 
 
-async def serve(listener: socket.socket, contexts: Sequence[Context], is_ready: Callable[[Address], None]) -> NoReturn:
+async def serve(
+    listener: socket.socket, contexts: Sequence[Context], settings: PageSettings, is_ready: Callable[[Address], None]
+) -> NoReturn:
     """Serves the jobs of the contexts on the socket until it is cancelled.
 
     `is_ready` gets a function that makes addresses, of which each begins the session of one browser.
@@ -72,14 +75,14 @@ async def serve(listener: socket.socket, contexts: Sequence[Context], is_ready: 
         for each, shared in zip(contexts, feeds, strict=True)
     ]
     if len(viewers) == 1:
-        made = application(_Fixed(viewers[0], access), Pages(), middlewares=middlewares)
+        made = application(_Fixed(viewers[0], access), Pages(settings=settings), middlewares=middlewares)
     else:
         links = [Link(each.name, f"/contexts/{number}") for number, each in enumerate(contexts, start=1)]
         made = web.Application(middlewares=middlewares)
         made.router.add_get("/", _redirect_to(f"{links[0].root}/"))
         made.router.add_static("/static", STATIC)
         for link, viewer in zip(links, viewers, strict=True):
-            made.add_subapp(link.root, application(_Fixed(viewer, access), Pages(link.root, links)))
+            made.add_subapp(link.root, application(_Fixed(viewer, access), Pages(link.root, links, settings=settings)))
     await run(made, listener, feeds, lambda: is_ready(access.new_address))
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import yaml
 
 from charts.test_operator_chart import CHART, is_dashboard
+from horovodjob_dashboard.page_settings import LinkTemplate, Price
 from support.api_client import Api, Object
 from support.helm import Helm
 
@@ -80,6 +83,37 @@ def test_several_pods_need_a_proxy_that_signs_viewers_in(helm4: Helm) -> None:
     deployment = dashboard(helm4, *values)["Deployment"]["spec"]
     assert deployment["replicas"] == 2
     assert "--token-header=Authorization" in deployment["template"]["spec"]["containers"][0]["args"]
+
+
+def test_links_and_a_price_are_arguments_that_the_dashboard_accepts(helm4: Helm) -> None:
+    address = "https://grafana.example.com/d/jobs?var-namespace={namespace}&var-name={name}"
+    settings = {"links": {"Grafana": address, "TensorBoard": "https://b.example.com/"}, "gpuHourPrice": "2.90 EUR"}
+    given = [part for key, value in settings.items() for part in ("--set-json", f"dashboard.{key}={json.dumps(value)}")]
+    (deployment,) = (
+        each for each in helm4.objects(*ENABLED, *given) if is_dashboard(each) and each["kind"] == "Deployment"
+    )
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    arguments = [each.partition("=") for each in container["args"]]
+    assert [LinkTemplate.parse(text) for name, _, text in arguments if name == "--link"] == [
+        LinkTemplate("Grafana", address),
+        LinkTemplate("TensorBoard", "https://b.example.com/"),
+    ]
+    assert [str(Price.parse(text)) for name, _, text in arguments if name == "--gpu-hour-price"] == ["2.9 EUR"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        'links={"x": "javascript:alert(1)"}',
+        'links={"x": "https://{name}.example.com/"}',
+        'links={"x": "https://a.example/ b"}',
+        'links={"x": "https://u@a.example/"}',
+        'links={"a=b": "https://a.example/"}',
+        'gpuHourPrice="cheap"',
+    ],
+)
+def test_a_link_to_no_web_page_and_a_price_that_is_none_are_refused(helm4: Helm, value: str) -> None:
+    assert "dashboard" in helm4.refusal("template", *ENABLED, "--set-json", f"dashboard.{value}")
 
 
 @pytest.mark.parametrize("url", ["jobs.example.com", "https://jobs.example.com/path", "ftp://jobs.example.com"])

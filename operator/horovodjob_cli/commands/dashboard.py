@@ -12,13 +12,13 @@ import typer
 
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
-from horovodjob_cli.errors import CliError
+from horovodjob_cli.errors import CliError, UsageError
 from horovodjob_cli.options import ListedWorkspace
 from horovodjob_cli.terminal_text import message
 
 app = group("A page with the jobs of a cluster.")
 LOOPBACK = "127.0.0.1"
-NO_CONTEXTS: list[str] = []
+NOTHING: list[str] = []
 
 
 @command(app, "dashboard")
@@ -27,18 +27,32 @@ def dashboard(
     context: Annotated[
         list[str],
         typer.Option(metavar="NAME", help="Context of the kubeconfig; repeat it for pages of several clusters."),
-    ] = NO_CONTEXTS,
+    ] = NOTHING,
     port: Annotated[
         int, typer.Option(metavar="PORT", min=0, max=65535, help="Port of this machine; 0 is a free one.")
     ] = 0,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
+    link: Annotated[
+        list[str],
+        typer.Option(metavar="TITLE=ADDRESS", help="Link of each job, with {namespace} and {name}; repeatable."),
+    ] = NOTHING,
+    gpu_hour_price: Annotated[
+        str | None, typer.Option(metavar="PRICE", help="Price of a GPU hour on the pages, such as '2.90 EUR'.")
+    ] = None,
 ) -> None:
     """Serve a page with the jobs of a cluster on this machine, with the rights of the kubeconfig, until Ctrl-C."""
     try:
         from horovodjob_dashboard.local_access import redirecting_file
+        from horovodjob_dashboard.page_settings import LinkTemplate, PageSettings, Price
         from horovodjob_dashboard.server import Context, serve
     except ModuleNotFoundError as error:
         raise CliError(f"the dashboard needs {error.name}; run `pip install 'horovodjob[dashboard]'`") from None
+
+    try:
+        price = Price.parse(gpu_hour_price) if gpu_hour_price else None
+        settings = PageSettings([LinkTemplate.parse(each) for each in link], price)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
     def context_of(name: str | None) -> Context:
         kube.refine(None, name)
@@ -67,4 +81,4 @@ def dashboard(
             if browser:
                 webbrowser.open(stack.enter_context(redirecting_file(new_address())))
 
-        asyncio.run(serve(listener, contexts, is_ready))
+        asyncio.run(serve(listener, contexts, settings, is_ready))

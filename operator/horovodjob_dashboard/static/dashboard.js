@@ -26,9 +26,11 @@ function removed(node) {
 }
 
 function update(old, fresh) {
-  if (old.isEqualNode(fresh)) return;
+  if (old.isEqualNode(fresh) || old.classList?.contains("kept")) return;
   if (old.nodeType !== Node.ELEMENT_NODE) { old.data = fresh.data; return; }
-  for (const name of old.getAttributeNames()) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const name of old.getAttributeNames()) {
+    if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);  // what a user has opened stays open
+  }
   for (const name of fresh.getAttributeNames()) old.setAttribute(name, fresh.getAttribute(name));
   updateChildren(old, fresh);
 }
@@ -46,10 +48,12 @@ function keepCurrent(part) {
     const fresh = document.createElement("div");
     fresh.innerHTML = await response.text();
     updateChildren(part, fresh);
+    part.dispatchEvent(new Event("updated", {bubbles: true}));
     showProblem(live, null);
   }
 
-  follow(`${part.dataset.changes}?since=${part.dataset.version}`, {
+  const joint = part.dataset.changes.includes("?") ? "&" : "?";
+  follow(`${part.dataset.changes}${joint}since=${part.dataset.version}`, {
     onopen: (wasOpen) => wasOpen ? replace() : showProblem(live, null),
     onmessages: replace,
     onproblem: (problem) => showProblem(live, problem),
@@ -68,7 +72,9 @@ function followLog(form) {
     isDrawn = true;
     const begin = performance.now();
     const find = form.elements.find.value;
-    lines.textContent = find ? text.split("\n").filter((line) => line.includes(find)).join("\n") : text;
+    const isOpen = [...lines.querySelectorAll("details")].map((fold) => fold.open);
+    if (find) lines.textContent = text.split("\n").filter((line) => line.includes(find)).join("\n");
+    else lines.replaceChildren(...(text ? folded(text, isOpen) : []));
     if (form.elements.end.checked) lines.scrollTop = lines.scrollHeight;
     pause = 4 * (performance.now() - begin);  // A long log is drawn less often, and the page still answers.
   }
@@ -145,5 +151,6 @@ for (const link of document.querySelectorAll(".views a")) {
   if (link.pathname === location.pathname) link.setAttribute("aria-current", "page");
 }
 for (const part of document.querySelectorAll("[data-live]")) keepCurrent(part);
-for (const log of document.querySelectorAll("#log")) followLog(log);
+// The script of the page, which folds parts of the log, comes after this one.
+document.addEventListener("DOMContentLoaded", () => { for (const log of document.querySelectorAll("#log")) followLog(log); });
 for (const filter of document.querySelectorAll("#filter")) filter.addEventListener("change", () => filter.submit());

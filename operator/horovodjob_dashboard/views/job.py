@@ -76,6 +76,7 @@ class JobView:
             "pods": [job_details.pod_row(pod) for pod in pods],
             "pods_error": pods_error,
             "attempts": job_details.attempts(job, events),
+            "facts": job_details.progress_facts(job),
             "conditions": job_details.conditions(job),
             "events": job_details.event_rows(events),
             "events_error": events_error,
@@ -84,6 +85,8 @@ class JobView:
             "has_log_file": bool(job["spec"].get("logs")),
             "manifest": job_details.manifest(job),
             "commands": job_details.commands(job),
+            "run_again": job_details.run_again(job),
+            "link_fields": job_details.link_fields(job),
         }
 
 

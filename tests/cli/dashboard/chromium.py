@@ -61,6 +61,10 @@ axe.run({resultTypes: ["violations"]}).then(
 """
 
 
+# The document of the page itself, whose scripts have run.
+LOADED = "return !document.querySelector('meta[name=page-secret]') && document.readyState === 'complete'"
+
+
 class Chromium:
     """A browser with one page."""
 
@@ -70,7 +74,7 @@ class Chromium:
     def open(self, address: str) -> Self:
         """Opens a page and waits for it, in place of the document that asks for it with the secret of the session."""
         self.driver.get(address)
-        wait_for("the page", lambda: self.run("return !document.querySelector('meta[name=page-secret]')"))
+        wait_for("the page", lambda: self.run(LOADED))
         return self
 
     def run(self, script: str, *arguments: Any) -> Any:

@@ -104,8 +104,8 @@ def test_the_page_of_a_job_shows_pods_curves_errors_and_events(
     assert re.search(r"Attempt 1 .* Starting .* ProgramFailed, exit code 3 train-launcher, gpu-1", shown), shown
     assert "Conditions Condition Status Since Reason Running True 2026-11-22 12:00" in shown
     assert "RanksRunning all ranks run" in shown
-    assert re.search(r"Restarted attempt 2 starts 2 Log", shown), shown
-    assert "val_loss, epoch 2: 2.5" in shown
+    assert re.search(r"Restarted attempt 2 starts 2 Commands", shown), shown
+    assert "Values Epoch loss val_loss 1 2.5 5 2 1.25 2.5" in shown
     assert (page.text.count("<polyline"), SCRIPT in page.text) == (2, False)
     manifest = yaml.safe_load(page.text.partition("<summary>YAML</summary><pre>")[2].partition("</pre>")[0])
     assert (manifest["spec"]["worker"]["gpus"], "status" in manifest) == (4, False)
@@ -162,18 +162,21 @@ def test_jobs_are_compared_by_their_validation_loss_and_the_best_of_an_experimen
     cluster.create("other", command=["true"])
     names = [f"job={cluster.namespace}/{name}" for name in ("run-3", "run-1", "gone")]
     address = f"/compare?{'&'.join(names)}"
-    shown = wait_for("both", lambda: found if "0.4 2 3" in (found := browser.text(address)) else None)
-    assert "Job Best val_loss Epoch --seed" in shown
-    assert shown.index("run-1 0.2 2 1") < shown.index("run-3 0.4 2 3")
+    shown = wait_for("both", lambda: found if "Running 0.4 2 3" in (found := browser.text(address)) else None)
+    assert "Job Phase Best val_loss Epoch --seed" in shown
+    assert shown.index("run-1 Running 0.2 2 1") < shown.index("run-3 Running 0.4 2 3")
     assert f"These jobs do not exist, or you may not see them: {cluster.namespace}/gone" in shown
     unknown = browser.text(f"{address}&metric=accuracy")
     assert "Whether a lower or a higher accuracy is better is not known" in unknown
     assert "Lowest accuracy Highest accuracy" in unknown
     assert "Best accuracy" in browser.text(f"{address}&metric=accuracy&goal=max")
     group = f"/compare?experiment=digits&namespace={cluster.namespace}"
-    experiment = wait_for("all", lambda: found if "of 9 jobs" in (found := browser.text(group)) else None)
-    assert "The best 8 of 9 jobs." in experiment
-    assert ("run-7" in experiment, "run-8" in experiment, "other" in experiment) == (True, False, False)
+    experiment = wait_for("all", lambda: found if "9 jobs; " in (found := browser.text(group)) else None)
+    assert "9 jobs; curves of the best 8." in experiment
+    table, _, curves = experiment.partition("Values")
+    assert ("run-8" in table, "run-7" in curves, "run-8" in curves, "other" in experiment) == (True, True, False, False)
+    by_seed = browser.text(f"{group}&sort=setting:--seed&descending=1")
+    assert by_seed.index("run-8 ") < by_seed.index("run-0 ")
     assert "There is no job of experiment none." in browser.text("/compare?experiment=none")
 
 
@@ -202,6 +205,8 @@ def test_only_the_browser_that_opened_the_address_is_answered(browser: Browser, 
         assert stolen.status_code == 403
     page = browser.get("/")
     assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+    assert page.headers["Cache-Control"] == browser.get("/static/charts.js").headers["Cache-Control"] == "no-store"
+    assert "immutable" in browser.get("/static/uPlot-1.6.32.min.js").headers["Cache-Control"]
     assert not re.search(r"<script(?! src)|\sstyle=|\son\w+=|https?://", page.text)
 
 

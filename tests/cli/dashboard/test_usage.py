@@ -1,0 +1,55 @@
+"""GPU hours, their price, and links to other tools."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from cli.cluster_state import ClusterState
+from cli.dashboard.browser import dashboard
+from cli.program import run
+from support.api_client import wait_for
+
+GRAFANA = "Grafana=https://grafana.example.com/d/jobs?var-namespace={namespace}&var-name={name}&e={experiment}"
+
+
+def hours_ago(hours: float) -> str:
+    return (datetime.now(UTC) - timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def test_gpu_hours_are_by_owner_namespace_and_experiment_with_their_price(cluster: ClusterState) -> None:
+    for name, owner, experiment, hours in (("a", "ada", "digits", 10), ("b", "ada", "", 5), ("c", "bob", "digits", 1)):
+        labels = {"horovodjob.dev/owner": owner} | ({"horovodjob.dev/experiment": experiment} if experiment else {})
+        cluster.create(name, labels, worker={"replicas": 2, "gpus": 4})
+        times = {"startTime": hours_ago(50), "runningTime": hours_ago(40), "completionTime": hours_ago(40 - hours)}
+        cluster.report(name, phase="Succeeded", executionState="succeeded", **times)
+    with dashboard("-w", cluster.namespace, "--gpu-hour-price", "2.50 EUR", "--link", GRAFANA) as browser:
+        shown = wait_for("all", lambda: text if "Jobs 3" in (text := browser.text("/usage")) else None)
+        assert "GPU hours 128.0 Jobs 3 Cost 320.00 EUR" in shown
+        assert "By owner Owner Jobs GPU hours Share Cost ada 2 120.0 94 % 300.00 EUR bob 1 8.0 6 % 20.00 EUR" in shown
+        assert f"By namespace Namespace Jobs GPU hours Share Cost {cluster.namespace} 3 128.0 100 %" in shown
+        assert (
+            "By experiment Experiment Jobs GPU hours Share Cost digits 2 88.0 69 % 220.00 EUR none 1 40.0 31 %" in shown
+        )
+        assert "A job that was deleted, also by ttlSecondsAfterFinished , is not counted." in shown
+        assert "has used a GPU in this time" in browser.text("/usage?days=1")
+        job = browser.get(f"/jobs/{cluster.namespace}/a").text
+        link = f"https://grafana.example.com/d/jobs?var-namespace={cluster.namespace}&amp;var-name=a&amp;e=digits"
+        assert f'<a href="{link}" rel="noopener noreferrer" target="_blank">Grafana</a>' in job
+        assert "80 (200.00 EUR)" in job
+    with dashboard("-w", cluster.namespace) as browser:
+        text = wait_for("all", lambda: text if "Jobs 3" in (text := browser.text("/usage")) else None)
+        assert "Cost" not in text
+        assert "Links" not in browser.text(f"/jobs/{cluster.namespace}/a")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--link", "Grafana=javascript:alert(1)"), "must begin with http:// or https://"),
+        (("--link", "Grafana=https://{name}.example.com"), "a job must not decide the host"),
+        (("--gpu-hour-price", "cheap"), "must be a number"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(cluster: ClusterState, options: tuple[str, ...], expected: str) -> None:
+    refused = run("dashboard", "--no-browser", *options)
+    assert (refused.code, expected in refused.stderr) == (2, True), refused.stderr

@@ -1,0 +1,89 @@
+"""The pages on screens from 390 to 1,440 pixels: nothing sticks out, and the phase is readable."""
+
+import pytest
+
+from cli.cluster_state import ClusterState, condition
+from cli.dashboard.chromium import TOO_WIDE, Chromium
+from cli.dashboard.sample_jobs import COMPARED, RUNNING, create_samples
+from cli.kubelet import Kubelet
+from support.api_client import wait_for
+
+WIDTHS = (390, 768, 900, 1024, 1440)
+IMAGE_ERROR = (
+    'worker 0 cannot start: ErrImagePull: failed to pull and unpack image "registry.example.com/team/project/training-'
+    'with-a-long-name:2026-11-25-0123456789abcdef0123456789abcdef01234567": failed to resolve reference: pull access '
+    "denied, repository does not exist or may require authorization: server message: insufficient_scope: authorization "
+    "failed; " * 3
+)
+ROWS = """
+return [...document.querySelectorAll(".jobs tbody tr")].map((row) => {
+  const sentence = row.querySelector(".sentence"), style = getComputedStyle(sentence);
+  return {height: row.getBoundingClientRect().height, width: sentence.parentElement.getBoundingClientRect().width,
+          text: sentence.textContent, isInView: sentence.getBoundingClientRect().right <= innerWidth + 1};
+});
+"""
+# Texts of the axes that are outside their picture, or equal to another one of the same axis.
+CLIPPED = """
+return [...document.querySelectorAll("figure svg")].flatMap((svg) => {
+  const frame = svg.viewBox.baseVal;
+  const texts = [...svg.querySelectorAll("text")];
+  const outside = texts.filter((text) => { const box = text.getBBox();
+    return box.x < frame.x - 1 || box.x + box.width > frame.width + 1; }).map((text) => text.textContent);
+  const ends = texts.filter((text) => text.getAttribute("text-anchor") === "end").map((text) => text.textContent);
+  return [...outside, ...ends.filter((text, index) => ends.indexOf(text) !== index)];
+});
+"""
+
+
+def wait_for_width(page: Chromium, width: int) -> None:
+    """Waits until the page has this width."""
+    wait_for("the screen", lambda: page.run("return innerWidth") == width)
+
+
+def test_rows_of_the_list_are_readable_and_low_on_each_screen(page: Chromium, cluster: ClusterState) -> None:
+    create_samples(cluster)
+    cluster.create("no-image", {"horovodjob.dev/experiment": "imagenet", "horovodjob.dev/owner": "ada"})
+    waits = condition("Reconciling", "ErrImagePull", IMAGE_ERROR)
+    cluster.report("no-image", phase="Starting", executionState="queued", conditions=[waits])
+    page.shows("11 jobs", "ErrImagePull")
+    for width in WIDTHS:
+        page.show(width=width)
+        wait_for_width(page, width)
+        rows = page.run(ROWS)
+        assert len(rows) == 11
+        assert [row for row in rows if row["height"] > 220] == [], width
+        assert [row for row in rows if row["text"] and row["width"] < 180] == [], width
+        assert [row for row in rows if row["text"] and not row["isInView"]] == [], width
+        assert page.run(TOO_WIDE) == [], width
+
+
+@pytest.mark.parametrize("values", [(0.00049975, 0.00049985), (0.99998, 1.00002), (123456.0, 123999.0)])
+def test_the_texts_of_axes_are_whole_and_differ(
+    page: Chromium, address: str, cluster: ClusterState, values: tuple[float, ...]
+) -> None:
+    cluster.create()
+    epochs = [
+        {"epoch": 10**6 + number, "time": "2026-11-22T12:00:00Z", "metrics": {"loss": value}}
+        for number, value in enumerate(values)
+    ]
+    cluster.run(training={"progress": 1, "percent": "100%", "history": epochs})
+    page.shows("1 job").open(f"{address.partition('/?')[0]}/jobs/{cluster.namespace}/train").shows("Logarithmic")
+    wait_for("the plot", lambda: page.run("return document.querySelectorAll('.uplot').length") == 1)
+    page.run("document.querySelector('.plot').remove()")  # the picture of a browser without scripts
+    assert page.run(CLIPPED) == []
+
+
+def test_nothing_sticks_out_of_the_other_pages(
+    page: Chromium, address: str, cluster: ClusterState, kubelet: Kubelet
+) -> None:
+    create_samples(cluster)
+    kubelet.log(cluster.namespace, f"{RUNNING}-launcher").write("x" * 500)
+    page.shows("10 jobs")
+    origin = address.partition("/?")[0]
+    compared = "&".join(f"job={cluster.namespace}/{name}" for name in COMPARED)
+    for path in (f"/jobs/{cluster.namespace}/{RUNNING}", f"/compare?{compared}", "/usage?days=365", "/cluster"):
+        page.open(origin + path)
+        for width in WIDTHS:
+            page.show(width=width)
+            wait_for_width(page, width)
+            assert page.run(TOO_WIDE) == [], (path, width)
