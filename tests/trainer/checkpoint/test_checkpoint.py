@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ import pytest
 from horovodjob_trainer import hvd
 from horovodjob_trainer.checkpoint import writer as writer_module
 from horovodjob_trainer.checkpoint.heartbeat import FRESH_SECONDS, Heartbeat
-from horovodjob_trainer.checkpoint.layout import read_description, training_variables
+from horovodjob_trainer.checkpoint.layout import copies, read_description, training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.errors import OutputError
 from trainer.checkpoint.checkpoints import (
@@ -174,14 +175,27 @@ def test_the_newest_and_the_best_are_kept_and_other_files_are_not_touched(tmp_pa
     assert (tmp_path / "checkpoint-8.h5.copy").exists()
 
 
-def test_a_checkpoint_contains_the_values_of_the_snapshot(tmp_path: Path) -> None:
+def test_a_checkpoint_contains_the_values_of_its_step_although_the_writer_copies_them_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output, model = open_directory(tmp_path, resume=False), train(network(), 1)
     checkpoints, before = writer(output, model), [np.array(v) for v in training_variables(model)]
+    is_trained, names = threading.Event(), []
+
+    def copy_later(tensors: Any) -> Any:
+        names.append(threading.current_thread().name)
+        assert is_trained.wait(60)
+        return copies(tensors)
+
+    monkeypatch.setattr(writer_module, "copies", copy_later)
     checkpoints.write(training_variables(model), state(1), (1, 0))
-    train(model, 1)  # while the file is written
+    train(model, 1)
+    assert not all(map(np.array_equal, before, training_variables(model)))
+    is_trained.set()
     checkpoints.wait()
     other = network()
     restore(output, other)
+    assert names == ["checkpoint"]  # the thread of the training waits neither for the device nor for the copies
     assert all(np.array_equal(was, now) for was, now in zip(before, training_variables(other), strict=True))
 
 

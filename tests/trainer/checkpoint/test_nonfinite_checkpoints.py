@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horovodjob_trainer.checkpoint.layout import CheckpointLayout, snapshot, training_variables
+from horovodjob_trainer.checkpoint.layout import CheckpointLayout, copies, snapshot, training_variables
 from trainer.checkpoint.checkpoints import log_lines, network, open_directory, restore, state, write, writer
 
 POISONED_STEP = 10
@@ -79,7 +79,7 @@ def test_a_constant_mask_can_be_infinite(tmp_path: Path) -> None:
 def test_a_checkpoint_that_is_not_finite_is_skipped(tmp_path: Path) -> None:
     output, model = open_directory(tmp_path, resume=False), poisoned(math.nan, lambda model: model.weights[0])
     write(output, network(), 1)
-    values = snapshot(training_variables(model))
+    values = copies(snapshot(training_variables(model)))
     CheckpointLayout.of_model(model).write(output.checkpoint_path(2), values, output.run, state(2))
     assert restore(output, network()) == state(1)
     assert "is NaN" in log_lines[0]

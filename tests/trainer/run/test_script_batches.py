@@ -1,6 +1,7 @@
 """The batches of a script continue in the order of the run, or the start finds that they do not."""
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -71,13 +72,19 @@ def started(name: str, state: RunState | None = None, epochs: int = EPOCHS) -> t
     return batches, batches.iterator(state), seen, state
 
 
+@pytest.mark.parametrize("device", [None, "/CPU:0"])
 @pytest.mark.parametrize("name", PIPELINES)
-def test_a_start_continues_with_the_batches_of_the_run_and_reads_few_again(name: str) -> None:
+def test_a_start_continues_with_the_batches_of_the_run_and_reads_few_again(
+    name: str, device: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a device, the next batches are prefetched to it: here the processor stands for a GPU."""
+    devices = [] if device is None else [SimpleNamespace(name=device)]
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: devices)
     batches, iterator, _, state = started(name)
     whole, orders = [], []
     for _ in range(state.total):
         whole.append(next(iterator).numpy().tolist())
-        orders.append(batches.order)
+        orders.append(batches.order(len(whole)))
     with pytest.raises(StopIteration):
         next(iterator)
     steps = batches.epoch_examples
@@ -86,7 +93,7 @@ def test_a_start_continues_with_the_batches_of_the_run_and_reads_few_again(name:
         again, iterator, seen, _ = started(name, stopped)
         assert [each.numpy().tolist() for each in iterator] == whole[position:], position
         assert again.problem is None
-        assert again.order == orders[-1]
+        assert again.order(state.total) == orders[-1]
     most = PIPELINES[name][2]
     assert most is None or len(seen) <= most + (state.total - position) * 5
 
@@ -109,7 +116,7 @@ def test_a_dataset_that_has_become_shorter_ends_with_a_sentence() -> None:
     [next(iterator) for _ in range(4)]
     shorter = TensorFlowBatches(tf.data.Dataset.range(0).filter(lambda _: True).batch(5), 4)
     with pytest.raises(DataError, match="the dataset ends before step 4, after which the run was interrupted"):
-        shorter.iterator(RunState(EPOCHS, 4, 1, position=4, step=4, order=[batches.order]))
+        shorter.iterator(RunState(EPOCHS, 4, 1, position=4, step=4, order=[batches.order(4)]))
 
 
 VALUES: dict[str, Any] = {
@@ -129,7 +136,7 @@ def order_of(dataset: Any, steps: int) -> list[int]:
     iterator = batches.iterator(RunState(2, batches.epoch_examples, 1))
     for _ in range(steps):
         next(iterator)
-    return batches.order
+    return batches.order(steps)
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -161,7 +168,7 @@ def test_two_rows_that_change_their_places_in_an_earlier_batch_are_found() -> No
 def test_the_arrays_of_examples_are_compared_with_those_of_the_run() -> None:
     files = np.array([f"file-{number}" for number in range(64)])
     labels = np.arange(64)
-    order = Examples((files, labels), 5).order
+    order = Examples((files, labels), 5).order(10)
     state = RunState(2, 64, 1, position=10, step=2, order=[order])
     for given, is_problem in (((files, labels), False), ((files[::-1], labels), True), ((files, labels + 0.5), True)):
         examples = Examples(given, 5)

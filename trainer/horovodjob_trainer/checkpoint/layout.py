@@ -14,6 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 
 from horovodjob_trainer.atomic_file import check_free_space
 from horovodjob_trainer.checkpoint.run_state import RunState
@@ -93,9 +94,14 @@ def size_bytes(variables: Sequence[Any]) -> int:
     return sum(4 * math.prod(variable.shape) for variable in variables)
 
 
-def snapshot(variables: Sequence[Any]) -> list[Array]:
-    """Copies of the values."""
-    return [np.array(variable.value) for variable in variables]
+def snapshot(variables: Sequence[Any]) -> list[Any]:
+    """The values as tensors on their device. It does not wait for it: an update gives its variable other memory."""
+    return [tf.convert_to_tensor(variable.value) for variable in variables]
+
+
+def copies(tensors: Sequence[Any]) -> list[Array]:
+    """Copies of the values in the memory of the host, after the device has computed them."""
+    return [np.array(tensor) for tensor in tensors]
 
 
 def check_finite(variables: Sequence[Any], values: Sequence[Array]) -> None:

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from horovodjob_trainer.checkpoint.layout import Array, CheckpointLayout, NonFiniteValues, check_finite, snapshot
+from horovodjob_trainer.checkpoint.layout import (
+    Array,
+    CheckpointLayout,
+    NonFiniteValues,
+    check_finite,
+    copies,
+    snapshot,
+)
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.errors import OutputError
@@ -136,9 +143,11 @@ class CheckpointWriter:
         problem = f" ({reason})" if reason else ""
         return f"stopped after step {step}, of which there is no checkpoint: the next attempt {newest}{problem}"
 
-    def _write(self, path: Path, variables: Sequence[Any], values: list[Array], state: RunState) -> None:
+    def _write(self, path: Path, variables: Sequence[Any], tensors: list[Any], state: RunState) -> None:
         self._is_finite = True
         try:
+            values = copies(tensors)
+            tensors.clear()  # frees the memory of the device
             check_finite(variables, values)
             self._write_file(path, values, state)
             self._record_success(path, state)

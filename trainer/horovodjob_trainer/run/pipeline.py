@@ -95,8 +95,13 @@ def batch_preparation(
     return prepare
 
 
+def prefetched_to_device(data: Any) -> Any:
+    """The tf.data.Dataset with its next batches in the memory of the GPU, if this rank has one."""
+    gpus = tf.config.list_logical_devices("GPU")
+    if not gpus or not all(isinstance(each, tf.TensorSpec) for each in tf.nest.flatten(data.element_spec)):
+        return data  # ragged and sparse tensors stay in the memory of the host
+    return data.apply(tf.data.experimental.prefetch_to_device(gpus[0].name, BATCHES_ON_DEVICE))
+
+
 def _prefetched(data: Any, source: Source, threads: int) -> Any:
-    data = with_private_threads(data.prefetch(PREFETCHED_BATCHES), threads + source.readers)
-    if gpus := tf.config.list_logical_devices("GPU"):
-        data = data.apply(tf.data.experimental.prefetch_to_device(gpus[0].name, BATCHES_ON_DEVICE))
-    return data
+    return prefetched_to_device(with_private_threads(data.prefetch(PREFETCHED_BATCHES), threads + source.readers))

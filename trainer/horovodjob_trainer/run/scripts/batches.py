@@ -11,6 +11,7 @@ from horovodjob_trainer import hvd
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.errors import DataError
+from horovodjob_trainer.run.pipeline import prefetched_to_device
 from horovodjob_trainer.run.scripts.passes import Passes
 
 ORDER_PROBLEM = (
@@ -23,6 +24,7 @@ ARRAYS_PROBLEM = (
     "arrays, for example from sorted lists of files; --resume continue ignores it"
 )
 ARRAYS = "arrays in hvd.Examples"  # the name in messages
+KEPT_ORDERS = 8  # more than the batches that are read ahead for a GPU
 COMPARED_BYTES = 64 << 20  # of an array; of a larger one, rows at equal distances are compared
 
 
@@ -51,9 +53,8 @@ class Batches(Protocol):
     def common(self) -> Mapping[str, Any]:
         """What must be the same on all ranks."""
 
-    @property
-    def order(self) -> list[int]:
-        """What a later start compares: the batches of this rank up to now."""
+    def order(self, position: int) -> list[int]:
+        """What a later start compares: the batches of this rank up to this position, which the run has reached."""
 
     @property
     def problem(self) -> str | None:
@@ -83,7 +84,7 @@ class Examples:
             raise ValueError(f"batch_size of hvd.Examples must be at least 1, not {batch_size}")
         self._structure, self._load, self.seed, self.batch_size = examples, load, seed, batch_size
         self.epoch_examples = lengths[0]
-        self.order = [_array_fingerprint(each) for each in self._arrays]
+        self._fingerprints = [_array_fingerprint(each) for each in self._arrays]
         self.problem: str | None = None
         self._iterator: Any = None
 
@@ -102,12 +103,15 @@ class Examples:
 
     @property
     def common(self) -> Mapping[str, Any]:
-        return {"batch size": self.batch_size, **self.settings, ARRAYS: self.order}
+        return {"batch size": self.batch_size, **self.settings, ARRAYS: self._fingerprints}
+
+    def order(self, position: int) -> list[int]:
+        return self._fingerprints
 
     def iterator(self, state: RunState) -> Any:
         if self._iterator is None:
-            self._iterator = iter(self._dataset(state.position))
-            self.problem = ARRAYS_PROBLEM if state.order and state.order[0] != self.order else None
+            self._iterator = iter(prefetched_to_device(self._dataset(state.position)))
+            self.problem = ARRAYS_PROBLEM if state.order and state.order[0] != self._fingerprints else None
         return self._iterator
 
     def _dataset(self, position: int) -> Any:
@@ -154,9 +158,10 @@ class TensorFlowBatches:
         self._passes = Passes.of(dataset)
         self._iterator: Any = None
         with tf.device("CPU:0"):
-            # The passes that have begun, the batches of the last one, the fingerprint of the first batches of all
-            # passes, and that of the batches of the last pass.
-            self._order = tf.Variable([0, 0, 0, 0], dtype=tf.int64, trainable=False)
+            # After the last batches, that at position p in row p % KEPT_ORDERS: the passes that have begun, the batches
+            # of the last one, the fingerprint of the first batches of all passes, and that of those of the last pass.
+            self._orders = tf.Variable(tf.zeros([KEPT_ORDERS, 4], tf.int64), trainable=False)
+            self._position = tf.Variable(0, dtype=tf.int64, trainable=False)  # of the last batch that was read
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -166,9 +171,8 @@ class TensorFlowBatches:
     def common(self) -> Mapping[str, Any]:
         return {"data": "tf.data", "steps per epoch": self.epoch_examples}
 
-    @property
-    def order(self) -> list[int]:
-        return [int(each) for each in self._order.numpy()]
+    def order(self, position: int) -> list[int]:
+        return [int(each) for each in self._orders[position % KEPT_ORDERS].numpy()]
 
     def iterator(self, state: RunState) -> Any:
         if self._iterator is None:
@@ -177,41 +181,46 @@ class TensorFlowBatches:
         return self._iterator
 
     def _batches(self, number: int, count: int) -> Any:
-        return iter(self._recorded(self._passes.from_pass(number).take(count)))
+        return iter(prefetched_to_device(self._recorded(self._passes.from_pass(number).take(count))))
 
     def _continued(self, state: RunState, steps: int) -> Any:
         expected = state.order[hvd.rank()]
         begun, batches = expected[:2]
         is_complete = batches == self._passes.batches(begun - 1)
         last = begun if is_complete else begun - 1
+        again = 0 if is_complete else batches
         try:
             for number in range(last):
                 next(iter(self._recorded(self._passes.first(number))))
-            if is_complete:
-                # Only the first of its batches has been read again.
-                self._order.assign([begun, batches, self.order[2], expected[3]])
-                iterator = self._batches(last, steps)
-            else:
-                iterator = self._batches(last, steps + batches)
-                for _ in range(batches):
-                    next(iterator)
+            order = self.order(last)
+            # Of a complete pass, only the first batch has been read again.
+            self._begin(state.position - again, [begun, batches, order[2], expected[3]] if is_complete else order)
+            iterator = self._batches(last, steps + again)
+            for _ in range(again):
+                next(iterator)
         except StopIteration:
             raise DataError(f"the dataset ends before step {state.step}, after which the run was interrupted") from None
-        self.problem = None if self.order == expected else ORDER_PROBLEM
+        self.problem = None if self.order(state.position) == expected else ORDER_PROBLEM
         return iterator
 
+    def _begin(self, position: int, order: list[int]) -> None:
+        """Let the next batch be that after this position and order."""
+        self._position.assign(position)
+        self._orders[position % KEPT_ORDERS].assign(order)
+
     def _recorded(self, numbered: Any) -> Any:
-        """The batches. Each is recorded when the script takes it, because nothing is read ahead after this."""
+        """The batches. Each is recorded when it is taken, because nothing is read ahead after this but for a GPU."""
         options = tf.data.Options()
         options.experimental_optimization.inject_prefetch = False
         fingerprints = numbered.map(lambda begins, batch: (begins, _batch_fingerprint(batch), batch))
         return fingerprints.prefetch(tf.data.AUTOTUNE).map(self._record).with_options(options)
 
     def _record(self, begins: Any, fingerprint: Any, batch: Any) -> Any:
-        passes, batches, firsts, all_batches = tf.unstack(self._order)
+        passes, batches, firsts, all_batches = tf.unstack(self._orders[self._position % KEPT_ORDERS])
         first = tf.stack([passes + 1, 1, _fingerprint(tf.stack([firsts, fingerprint])), fingerprint])
         other = tf.stack([passes, batches + 1, firsts, _fingerprint(tf.stack([all_batches, fingerprint]))])
-        self._order.assign(tf.where(begins, first, other))
+        position = self._position.assign_add(1)
+        self._orders[position % KEPT_ORDERS].assign(tf.where(begins, first, other))
         return batch
 
 

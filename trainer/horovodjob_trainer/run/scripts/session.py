@@ -166,7 +166,7 @@ class Session:
     def _record_ranks(self) -> None:
         """Record in the state what differs between the ranks."""
         own, self.state.arrays = callback_states(self.callbacks)
-        gathered = hvd.allgather_object((self.batches.order, own))
+        gathered = hvd.allgather_object((self.batches.order(self.state.position), own))
         self.state.order = [order for order, _ in gathered]
         states = [each for _, each in gathered]
         self.state.callbacks = states if any(each != states[0] for each in states) else states[:1]
