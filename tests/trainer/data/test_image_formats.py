@@ -11,8 +11,8 @@ import tensorflow as tf
 from PIL import Image
 
 from horovodjob_trainer import data
-from horovodjob_trainer.data.reading import image_pixels
-from horovodjob_trainer.data.reading.image_decoding import central_square, random_crop
+from horovodjob_trainer.data.reading import image_decoding, image_pixels
+from horovodjob_trainer.data.reading.image_decoding import central_square, image_or_none, random_crop
 
 ORIENTATION = 0x0112
 TURNS: dict[int, Callable[[Any], Any]] = {  # from the pixels of a file to those that are shown
@@ -181,14 +181,50 @@ def test_a_large_jpeg_image_is_decoded_at_a_fraction_of_its_size(decoders: str) 
     assert difference.max() <= 10
 
 
-def test_random_crops_are_those_of_tensorflow_for_their_seed_and_position() -> None:
+def test_a_random_crop_is_scaled_as_by_tensorflow() -> None:
     content = encoded(photograph(368, 496), "PNG")
     image = tf.io.decode_image(content, channels=3)
     for position in range(8):
-        begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
-            image.shape, tf.zeros((1, 0, 4)), (7, position), aspect_ratio_range=(3 / 4, 4 / 3), area_range=(0.08, 1.0),
-            max_attempts=10, use_image_if_no_bounding_boxes=True,
-        )  # fmt: skip
-        part = tf.slice(image, begin, extent)
-        expected = np.rint(tf.image.resize(part, (96, 96)))
-        np.testing.assert_allclose(random_crop(96, 7)(content, position).astype(int), expected, atol=1)
+        top, left, height, width = image_decoding._window(368, 496, 7, position)
+        part = tf.image.resize(image[top : top + height, left : left + width], (96, 96))
+        np.testing.assert_allclose(random_crop(96, 7)(content, position).astype(int), np.rint(part), atol=1)
+
+
+@pytest.mark.parametrize(("height", "width"), [(368, 496), (500, 100), (7, 5)])
+def test_random_crops_have_the_areas_and_ratios_of_the_recipe_anywhere_in_the_image(height: int, width: int) -> None:
+    parts = np.array([image_decoding._window(height, width, 7, position) for position in range(2000)])
+    ends = parts[:, :2] + parts[:, 2:]
+    assert parts.min(axis=0).tolist()[:2] == [0, 0]
+    assert (ends <= [height, width]).all()
+    assert (ends.max(axis=0) >= np.floor([0.98 * height, 0.98 * width])).all()
+    if height > 300:
+        ratios = parts[:, 3] / parts[:, 2]
+        assert 0.73 < ratios.min() < 0.8
+        assert 1.25 < ratios.max() < 1.36
+    if width > 300:
+        areas = parts[:, 2] * parts[:, 3] / (height * width)
+        assert 0.07 < areas.min() < 0.09
+        assert 0.95 < areas.max() <= 1
+    others = [image_decoding._window(height, width, seed, 0) for seed in range(20)]
+    assert len(set(others)) > 5
+    assert others[7] == tuple(parts[0])
+
+
+def test_an_image_without_room_for_a_crop_gives_its_centre() -> None:
+    assert image_decoding._window(10, 1000, 1, 0) == (0, 493, 10, 13)
+    assert image_decoding._window(1000, 3, -1, 2**40) == (498, 0, 4, 3)
+    assert image_decoding._window(1, 1, 1, 0) == (0, 0, 1, 1)
+
+
+def test_exif_data_are_found_where_a_jpeg_image_has_them(decoders: str) -> None:
+    content = encoded(blocks(), "JPEG", 6, quality=95, subsampling=0)
+    at = content.index(b"Exif") - 4
+    profile = b"\xff\xe2" + (60_000).to_bytes(2) + bytes(59_998)
+    after_profile = content[:at] + profile + b"\xff" + content[at:]  # with a fill byte
+    comment = b"\xff\xfe" + (100).to_bytes(2) + content[at + 2 :][:98]
+    plain = encoded(blocks(), "JPEG", quality=95, subsampling=0)
+    for each, is_turned in ((after_profile, True), (plain[:2] + comment + plain[2:], False)):
+        square = central_square(48)(each, 0)
+        shown = TURNS[6](blocks())[16:64] if is_turned else blocks()[:, 16:64]
+        np.testing.assert_allclose(square.astype(int), shown, atol=6)
+    assert [image_or_none(central_square(48), content[:end], 0) for end in (3, 4, 5, at + 6)] == [None] * 4

@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from horovodjob_trainer.data.order.steps import Steps
+from horovodjob_trainer.data.reading.aligned_memory import ALIGNMENT_BYTES, allocate_aligned
 from horovodjob_trainer.data.reading.example_reader import map_dataset
 from horovodjob_trainer.errors import DataError
-
-ALIGNMENT_BYTES = 64  # required by TensorFlow for memory that it uses without a copy
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,14 +77,6 @@ class Arrays:
 def is_image(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bool:
     """Whether an example of this type and shape is an image: uint8 with height, width and 1, 3 or 4 channels."""
     return np.dtype(dtype) == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
-
-
-def allocate_aligned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """An uninitialized array with memory that TensorFlow can use without a copy."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = np.empty(size + ALIGNMENT_BYTES, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT_BYTES
-    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def aligned_copy(values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from horovodjob_trainer.data.arrays import ALIGNMENT_BYTES, Arrays
+from horovodjob_trainer.data.arrays import Arrays
 from horovodjob_trainer.data.ranks import Ranks
+from horovodjob_trainer.data.reading.aligned_memory import ALIGNMENT_BYTES
 from horovodjob_trainer.data.reading.example_reader import data_error, with_private_threads
 from horovodjob_trainer.data.source import Source
 

@@ -11,9 +11,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from horovodjob_trainer.data.arrays import Arrays, allocate_aligned
+from horovodjob_trainer.data.arrays import Arrays
 from horovodjob_trainer.data.formats import plain_pickle
 from horovodjob_trainer.data.formats.download import download_file
+from horovodjob_trainer.data.reading.aligned_memory import allocate_aligned
 from horovodjob_trainer.data.request import ANY_SHA256
 from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.errors import DataError, error_reason

@@ -1,12 +1,14 @@
 """The decoding of images: the central square, or a random crop."""
 
-from functools import cache
-from typing import Any
+import math
+
+import numpy as np
 
 from horovodjob_trainer.data.reading.image_pixels import Pixels, Window, image_part
 from horovodjob_trainer.data.source import Decode
 
 AREA, ASPECT_RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
+LOG_RATIO = math.log(ASPECT_RATIO[0]), math.log(ASPECT_RATIO[1])
 ATTEMPTS = 10
 
 
@@ -31,36 +33,23 @@ def random_crop(size: int, seed: int, *, exif: bool = True) -> Decode:
     """
 
     def decode(content: bytes, position: int) -> Pixels:
-        return image_part(content, lambda *shape: _window(shape, (seed, position)), size, antialias=False, exif=exif)
+        return image_part(content, lambda h, w: _window(h, w, seed, position), size, antialias=False, exif=exif)
 
     return decode
 
 
-def _window(shape: tuple[int, ...], seed: tuple[int, int]) -> Window:
-    """Top, left, height and width of a random part. The whole image if no attempt fits into it."""
-    import tensorflow as tf
-
-    with tf.device("CPU:0"):
-        no_boxes, least_covered = _constants()
-        begin, extent, _ = tf.raw_ops.StatelessSampleDistortedBoundingBox(
-            image_size=tf.constant((*shape, 3)),
-            bounding_boxes=no_boxes,
-            min_object_covered=least_covered,
-            seed=tf.constant(seed, tf.int64),
-            aspect_ratio_range=ASPECT_RATIO,
-            area_range=AREA,
-            max_attempts=ATTEMPTS,
-            use_image_if_no_bounding_boxes=True,
-        )
-    (top, left, _), (height, width, _) = begin.numpy().tolist(), extent.numpy().tolist()
-    return top, left, height, width
-
-
-@cache
-def _constants() -> tuple[Any, Any]:
-    import tensorflow as tf
-
-    return tf.zeros((1, 0, 4)), tf.constant(0.1)
+def _window(height: int, width: int, seed: int, position: int) -> Window:
+    """Top, left, height and width of a random part. The central one of a possible ratio if no attempt fits into it."""
+    numbers = np.random.Generator(np.random.Philox(key=seed % 2**64, counter=position)).random((ATTEMPTS, 4)).tolist()
+    for of_area, of_ratio, of_top, of_left in numbers:
+        area = height * width * (AREA[0] + of_area * (AREA[1] - AREA[0]))
+        ratio = math.exp(LOG_RATIO[0] + of_ratio * (LOG_RATIO[1] - LOG_RATIO[0]))  # of the width to the height
+        rows, columns = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
+        if 0 < rows <= height and 0 < columns <= width:
+            return int(of_top * (height - rows + 1)), int(of_left * (width - columns + 1)), rows, columns
+    rows = min(height, max(round(width / ASPECT_RATIO[0]), 1))
+    columns = min(width, max(round(height * ASPECT_RATIO[1]), 1))
+    return (height - rows) // 2, (width - columns) // 2, rows, columns
 
 
 def image_or_none(decode: Decode, content: bytes, position: int) -> Pixels | None:

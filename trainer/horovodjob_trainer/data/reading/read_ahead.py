@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from horovodjob_trainer.data.reading.aligned_memory import allocate_aligned
 from horovodjob_trainer.data.reading.damaged import READ_FAILURE, replace_damaged
 from horovodjob_trainer.data.reading.example_reader import map_dataset
 from horovodjob_trainer.data.reading.image_decoding import image_or_none
@@ -57,28 +58,27 @@ def read_ahead(
     reading = ThreadPoolExecutor(readers, "read")
     decoding = ThreadPoolExecutor(threads, "decode")
 
-    def load(first: np.int64, rows: Rows) -> tuple[Rows, Pixels, Rows, Flags]:
-        images = np.zeros((len(rows), *source.shape), np.uint8)
-
-        def decoded(index: int, content: bytes) -> bool:
-            pixels = image_or_none(decode, content, int(first) + index)
-            if pixels is not None:
-                images[index] = pixels
-            return pixels is not None
-
-        read = reading.map(content_and_label, rows.tolist())
-        decodings, labels = [], []
-        for index, (content, label) in enumerate(read):
-            decodings.append(decoding.submit(decoded, index, content))
-            labels.append(label)
-        are_intact = [each.result() for each in decodings]
-        return rows, images, np.array(labels, np.int64), np.array(are_intact)
-
     def content_and_label(row: int) -> tuple[bytes, int]:
         try:
             return source.content(row)
         except OSError:
             return b"", 0
+
+    def load(first: np.int64, rows: Rows) -> tuple[Rows, Pixels, Rows, Flags]:
+        images = allocate_aligned((len(rows), *source.shape), np.uint8)
+        labels, are_intact = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
+        contents = [reading.submit(content_and_label, row) for row in rows.tolist()]
+
+        def decode_part(part: int) -> None:
+            for index in range(part, len(contents), threads):
+                content, labels[index] = contents[index].result()
+                pixels = image_or_none(decode, content, int(first) + index)
+                images[index] = 0 if pixels is None else pixels
+                are_intact[index] = pixels is not None
+
+        # One call for each thread: a call for each image would cost a tenth of its decoding.
+        list(decoding.map(decode_part, range(threads)))
+        return rows, images, labels, are_intact
 
     def read(first: Any, rows: Any) -> Any:
         values = tf.numpy_function(load, [first, rows], (tf.int64, tf.uint8, tf.int64, tf.bool), stateful=False)
