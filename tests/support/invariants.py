@@ -39,8 +39,9 @@ def a_phase_follows_only_the_phases_it_may(old: Object, new: Object) -> Iterator
 
 
 def a_terminal_status_never_changes(old: Object, new: Object) -> Iterator[str]:
+    """But for the quota that the queue of the job gets back later."""
     is_finished = _status(old).get("phase") in FINISHED
-    if is_finished and without_generation(old["status"]) != without_generation(new["status"]):
+    if is_finished and _without_quota(old["status"]) != _without_quota(new["status"]):
         yield f"the terminal status {old['status']} became {new['status']}"
 
 
@@ -141,6 +142,11 @@ OF_THE_OPERATOR_ALONE: tuple[Check, ...] = (
 def without_generation(status: Object) -> Object:
     """A status without its observed generation, which may change after the end."""
     return {key: value for key, value in status.items() if key != "observedGeneration"}
+
+
+def _without_quota(status: Object) -> Object:
+    conditions = [one for one in status.get("conditions", ()) if one["type"] != "QuotaReleased"]
+    return without_generation(status) | {"conditions": conditions}
 
 
 def _status(version: Object) -> Object:

@@ -94,6 +94,7 @@ class ConditionType(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     SUSPENDED = "Suspended"
+    QUOTA_RELEASED = "QuotaReleased"
     READY = "Ready"
     RECONCILING = "Reconciling"
     STALLED = "Stalled"

@@ -21,6 +21,8 @@ CONDITIONS: Mapping[ConditionType, str] = {
     ConditionType.SUCCEEDED: "The job has succeeded.",
     ConditionType.FAILED: "The job has failed.",
     ConditionType.SUSPENDED: "The job is suspended and has no pods.",
+    ConditionType.QUOTA_RELEASED: "False while the queue does not have the quota of a job that has ended back, "
+    "because its Workload cannot be finished; otherwise the status does not have it.",
     ConditionType.READY: "The job is in its desired state: running, suspended or succeeded.",
     ConditionType.RECONCILING: "The operator is bringing the job into its desired state.",
     ConditionType.STALLED: "The job cannot continue without a user action; the message describes the action.",

@@ -192,6 +192,11 @@ class HorovodJobStatus(Model):
         """Whether the job is Succeeded or Failed, which never changes."""
         return self.phase is not None and self.phase.is_finished
 
+    @property
+    def holds_quota(self) -> bool:
+        """Whether the job has ended, and its Workload could not be finished yet."""
+        return self.is_finished and self.condition(ConditionType.QUOTA_RELEASED) is not None
+
     def condition(self, type_: ConditionType) -> Condition | None:
         """The condition of this type, if the status has it."""
         return next((c for c in self.conditions if c.type is type_), None)

@@ -12,7 +12,14 @@ from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.pods.observed import PASSING_REASONS
 from horovodjob_operator.domain.pods.pod_facts import owner_uid
-from horovodjob_operator.domain.queues.queue import Queue, QueueProblem, prebuilt_workload, queue_name, queue_of, uses_queue
+from horovodjob_operator.domain.queues.queue import (
+    Queue,
+    QueueProblem,
+    prebuilt_workload,
+    queue_name,
+    queue_of,
+    uses_queue,
+)
 from horovodjob_operator.domain.queues.workload import Workload
 from horovodjob_operator.domain.queues.workload_plan import WorkloadPlan, finished_status, workload_plan
 from horovodjob_operator.domain.resources.parts.admission import Admission
@@ -62,7 +69,8 @@ class Queueing:
 
         The Workload of a job that has ended is finished, and no longer watched.
         """
-        return not uses_queue(job) or job.status.is_finished or self._workloads.has_listed(job.metadata.namespace)
+        has_ended = job.status.is_finished and not job.status.holds_quota
+        return not uses_queue(job) or has_ended or self._workloads.has_listed(job.metadata.namespace)
 
     def queue(self, state: JobState) -> Queue | None:
         """The queue of the job, with what is known of its Workload."""
@@ -75,23 +83,29 @@ class Queueing:
             problem = QueueProblem(Reason.QUEUE_UNAVAILABLE, unavailable)
         return Queue(queue_of(job, workload), workload, state.queue_position, problem)
 
-    async def finish(self, context: JobContext, status: HorovodJobStatus) -> None:
-        """Finishes the Workload of a job that ends, before its last status is written.
+    async def finish(self, state: JobState, context: JobContext, status: HorovodJobStatus) -> tuple[str, Requeue]:
+        """Finishes the Workload of a job that ends, and returns why that is not possible now, and when to try again.
 
-        So no job that has ended has an unfinished Workload, and a new process need not look for one.
+        It comes before the last status, so a new process need not look for a Workload of a job that has ended, unless
+        the status says so. Neither the status nor the pods wait for it.
         """
         job, queue = context.job, context.observed.queue
         workload = queue.workload if queue else None
-        if workload is None or workload.is_finished or not status.is_finished or job.status.is_finished:
-            return
+        has_ended = job.status.is_finished and not job.status.holds_quota
+        if workload is None or workload.is_finished or not status.is_finished or has_ended:
+            return "", Requeue()
         body = finished_status(status, context.now)
         try:
             self._workloads.update(await self._api.apply_status(job.metadata.namespace, workload, body))
             log_effect(job, f"finished Workload {workload.name}")
         except (Gone, Conflict):
             self._workloads.forget(workload.uid)
-        except Refused as error:  # Nothing would be gained by a job that never ends.
+        except (Refused, Unavailable) as error:
             log_warning(job, f"Workload {workload.name} cannot be finished, and keeps its quota: {error}")
+            delay = retry_delay_seconds(state.queue_refusals, first=FIRST_RETRY_SECONDS, longest=LONGEST_RETRY_SECONDS)
+            state.queue_refusals += 1
+            return str(error), Requeue(at=context.now + timedelta(seconds=delay))
+        return "", Requeue()
 
     async def admission(self, context: JobContext) -> Admission | None:
         """What the queue adds to the pods that are created. Raises ClusterError."""

@@ -21,7 +21,7 @@ from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.plan import Plan, plan_for, plan_for_deleted_job
 from horovodjob_operator.domain.queues.queue import admitted_job, is_dispatched
-from horovodjob_operator.domain.status import next_status
+from horovodjob_operator.domain.status import next_status, status_with_held_quota
 from horovodjob_operator.errors import AdmissionConflict, ClusterError, OperatorError
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
 from horovodjob_operator.kube.preflight import Preflight
@@ -105,9 +105,10 @@ class Reconciler:
         withheld = state.job.spec.worker.replicas - job.spec.worker.replicas
         context = JobContext(job, observed, now, withheld)
         status, outcome = next_status(context)
-        await self._queueing.finish(context, status)
+        unfinished, due = await self._queueing.finish(state, context, status)
+        status = status_with_held_quota(job, status, unfinished, now)
         # Before the plan: its deletions remove the evidence for the status.
-        due = Requeue(at=await self._status_writer.write(state, status, now))
+        due |= Requeue(at=await self._status_writer.write(state, status, now))
         state.forget_deleted_pods(observed.deleted_pods)
         if outcome and outcome.failure:
             return Requeue(is_soon=True)  # The outcome is that of the previous attempt.

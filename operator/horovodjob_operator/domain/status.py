@@ -208,6 +208,23 @@ def status_with_error(job: HorovodJob, status: HorovodJobStatus, error: str, now
     return status.model_copy(update={"conditions": (failing, *others)})
 
 
+def status_with_held_quota(job: HorovodJob, status: HorovodJobStatus, problem: str, now: datetime) -> HorovodJobStatus:
+    """The last status of a job, whose Workload cannot be finished for this reason; if it is empty, it is finished."""
+    held = status.condition(ConditionType.QUOTA_RELEASED)
+    conditions = tuple(condition for condition in status.conditions if condition is not held)
+    if problem:
+        condition = Condition(
+            type=ConditionType.QUOTA_RELEASED,
+            status="False",
+            observed_generation=job.metadata.generation,
+            last_transition_time=held.last_transition_time if held else now.replace(microsecond=0),
+            reason=Reason.QUEUE_UNAVAILABLE,
+            message=f"the Workload cannot be finished, the operator keeps trying: {clean_text(problem)}",
+        )
+        conditions = *conditions, condition
+    return status.model_copy(update={"conditions": conditions}) if problem or held else status
+
+
 def _changed_conditions(
     stored: tuple[Mapping[str, Any], ...],
     generation: int,
@@ -279,7 +296,7 @@ def _conditions(job: HorovodJob, outcome: Outcome, *, is_prepared: bool, now: da
             message=message,
         )
 
-    return tuple(condition(type_) for type_ in ConditionType)
+    return tuple(condition(type_) for type_ in ConditionType if type_ is not ConditionType.QUOTA_RELEASED)
 
 
 def _replica_status(pods: Iterable[Pod]) -> ReplicaStatus:

@@ -1,6 +1,7 @@
 """Queues of Kueue: a job has pods while its Workload is admitted, and gives its quota back with its last pod."""
 
 import re
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -340,6 +341,65 @@ def test_a_job_outlives_kueue_and_another_one_waits_for_it(
     kueue.start()
     Queue(api, queue.namespace, 2)
     finish(waiting)
+
+
+@pytest.fixture
+def webhook_that_is_down(api: Api) -> Iterator[Callable[[], None]]:
+    """A webhook for changes of Workloads that does not answer, until the test ends it."""
+    rule = {"apiGroups": [KUEUE], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["workloads/status"]}
+    webhook: dict[str, object] = {
+        "name": "down.example.com",
+        "rules": [rule],
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+    }
+    webhook |= {"admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"}, "timeoutSeconds": 1}
+    collection = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+
+    def remove() -> None:
+        if api.find(f"{collection}/down"):
+            api.delete(f"{collection}/down")
+
+    api.create(collection, {**body, "metadata": {"name": "down"}, "webhooks": [webhook]})
+    yield remove
+    remove()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_job_ends_while_the_webhook_of_its_workload_is_down(
+    queue: Queue, operator: Operator, request: pytest.FixtureRequest, is_restarted: bool
+) -> None:
+    job = queue.submit().advance_to("Running")
+    job.wait_for_workload("PodsReady")
+    remove_webhook = request.getfixturevalue("webhook_that_is_down")
+    job.end("launcher", 0)
+    assert job.wait("Succeeded")["completionTime"]
+    message = job.wait_for_condition("QuotaReleased", status="False")
+    assert "keeps trying" in message
+    assert "webhook" in message
+    wait_for("the workers to end", lambda: set(job.pods()) == {"launcher"})
+    if is_restarted:
+        operator.kill()
+        operator.start()
+    remove_webhook()
+    job.wait_for_workload("Finished")
+    wait_for("the condition to go", lambda: not job.condition("QuotaReleased"))
+    finish(queue.submit("next"))
+
+
+def test_only_an_administrator_lifts_a_hold(queue: Queue, api: Api) -> None:
+    job = queue.submit().advance_to("Running")
+    api.patch(job.workload_path(), {"spec": {"active": False}})
+    job.wait_queued("Deactivated")
+    wait_for("the reservation to be cleared", lambda: not has_reservation(job.workload))
+    job.suspend()
+    job.wait("Suspended")
+    job.suspend(False)
+    job.wait_queued("Deactivated")
+    assert (job.workload["spec"]["active"], job.pods()) == (False, {})
+    api.patch(job.workload_path(), {"spec": {"active": True}})
+    job.advance_to("Running")
 
 
 def test_a_job_without_a_queue_sends_no_requests_for_workloads(

@@ -34,12 +34,16 @@ def finished_job_from_raw(raw: Mapping[str, Any], metadata: Metadata) -> Finishe
         completed_at, phase = datetime.fromisoformat(status["completionTime"]), Phase(status["phase"])
     except (KeyError, TypeError, ValueError):
         return None
-    if status.get("observedGeneration") != metadata.generation:
+    if status.get("observedGeneration") != metadata.generation or _holds_quota(status):
         return None
     seconds = ((raw.get("spec") or {}).get("runPolicy") or {}).get("ttlSecondsAfterFinished")
     delete_at = None if seconds is None else completed_at + timedelta(seconds=seconds)
     failure = JobFailure(_failure_reason(status), completed_at) if phase is Phase.FAILED else None
     return FinishedJob(metadata.uid, int(metadata.resource_version), phase, delete_at, failure)
+
+
+def _holds_quota(status: Mapping[str, Any]) -> bool:
+    return any(one.get("type") == ConditionType.QUOTA_RELEASED for one in status.get("conditions") or ())
 
 
 def _failure_reason(status: Mapping[str, Any]) -> str:
@@ -51,7 +55,7 @@ def _failure_reason(status: Mapping[str, Any]) -> str:
 def finished_job(job: HorovodJob, version: int) -> FinishedJob | None:
     """A job in memory; None if it is not finished."""
     status, seconds = job.status, job.spec.run_policy.ttl_seconds_after_finished
-    if status.phase is None or status.completion_time is None:
+    if status.phase is None or status.completion_time is None or status.holds_quota:
         return None
     delete_at = None if seconds is None else status.completion_time + timedelta(seconds=seconds)
     return FinishedJob(job.metadata.uid, version, status.phase, delete_at, job_failure(status))

@@ -1,10 +1,13 @@
 """Scheduling: pods are created and get nodes, or their nodes are free for other jobs after a timeout."""
 
-from horovodjob.api.constants import Phase, Reason
+from horovodjob.api.constants import GROUP, KIND, VERSION, Phase, Reason
 from horovodjob_operator.domain.checks.backoff import requeue_delay
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.checks.unresponsive_node import overdue_at, overdue_pod_message
+
+# As Kueue's configuration names this kind.
+EXTERNAL_FRAMEWORK = f"{KIND}.{VERSION}.{GROUP}"
 
 
 def creation_refused(context: JobContext) -> Outcome | None:
@@ -89,5 +92,10 @@ def _nodes_message(context: JobContext) -> str:
 
 def _unschedulable_message(context: JobContext) -> str:
     """A message of the scheduler; those that count nodes precede those of pods that wait for their gang."""
+    if gated := next((pod for pod in context.observed.pods if pod.has_kueue_gate and not pod.node), None):
+        return (
+            f"Kueue queues pod {gated.name} by itself, apart from its job (scheduling gate kueue.x-k8s.io/admission): "
+            f"list {EXTERNAL_FRAMEWORK} in integrations.externalFrameworks of Kueue's configuration"
+        )
     messages = [pod.unschedulable_message for pod in context.observed.pods if pod.unschedulable_message]
     return min(messages, key=lambda message: not message.startswith("0/"), default="")

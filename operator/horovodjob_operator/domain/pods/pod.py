@@ -97,6 +97,8 @@ class Pod:
     termination: ContainerTermination | None = None
     waiting: ContainerWaiting | None = None
     unschedulable_message: str = ""
+    has_kueue_gate: bool = False
+    """The webhook of Kueue's integration for pods has queued the pod by itself."""
     reason: str = ""
     message: str = ""
     disruption: str = ""

@@ -32,6 +32,8 @@ PROVISIONING_REQUEST_ANNOTATIONS = (
     "autoscaling.x-k8s.io/consume-provisioning-request",
     "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
 )
+# Of Kueue's integration for pods; the gate of a topology has another name.
+KUEUE_POD_GATE = "kueue.x-k8s.io/admission"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
         termination=main.termination or _other_termination(status),
         waiting=None if main.has_started else _waiting(status, role),
         unschedulable_message=clean_text(scheduled.get("message")) if scheduled.get("status") == "False" else "",
+        has_kueue_gate=any(gate.get("name") == KUEUE_POD_GATE for gate in spec.get("schedulingGates") or ()),
         reason=clean_text(status.get("reason")),
         message=clean_text(status.get("message")),
         has_running_sidecars=main.termination is not None and _has_running_container(status),

@@ -121,3 +121,26 @@ def test_a_process_that_has_not_read_the_events_since_the_timeout_releases_no_no
     observed = replace(cluster.observed, autoscaler_read_at=None)
     outcome = compute_outcome(JobContext(cluster.job, observed, cluster.now))
     assert outcome.reason == "SchedulingTimeout", "no autoscaler acts before the scheduler has tried"
+
+
+def test_pods_that_kueue_queues_a_second_time_are_named_with_the_remedy() -> None:
+    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 60}))
+    cluster.reconcile()
+    raw = worker_pod(cluster.job, 1, 1, "")
+    raw["metadata"] |= {"uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    raw["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}, {"name": "kueue.x-k8s.io/admission"}]
+    owned = owned_pod(raw)
+    assert owned
+    assert owned.pod.has_kueue_gate
+    blocked = "Scheduling is blocked due to non-empty scheduling gates"
+    cluster.update_pod(LAST, has_kueue_gate=True, unschedulable_message=blocked)
+    cluster.reconcile()
+    assert message(cluster) == (
+        f"waiting for nodes: Kueue queues pod {LAST} by itself, apart from its job (scheduling gate "
+        "kueue.x-k8s.io/admission): list HorovodJob.v1beta1.horovodjob.dev in integrations.externalFrameworks of "
+        "Kueue's configuration"
+    )
+    raw["spec"]["schedulingGates"].pop()
+    owned = owned_pod(raw)
+    assert owned
+    assert not owned.pod.has_kueue_gate

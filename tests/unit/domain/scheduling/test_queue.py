@@ -370,9 +370,7 @@ def be_refused(cluster: QueuedCluster) -> None:
 
 
 @pytest.mark.parametrize("attempt", [suspend_and_resume, remove_and_add_the_label, be_refused])
-def test_only_an_administrator_ends_a_hold(
-    running: QueuedCluster, attempt: Callable[[QueuedCluster], None]
-) -> None:
+def test_only_an_administrator_ends_a_hold(running: QueuedCluster, attempt: Callable[[QueuedCluster], None]) -> None:
     hold(running)
     attempt(running)
     running.reconcile()
