@@ -107,6 +107,12 @@ def test_a_value_reaches_the_spec_unchanged(rendered: Callable[[Object], Object]
     assert rendered(FIELDS)["spec"] == FIELDS
 
 
+def test_only_what_is_set_is_rendered(rendered: Callable[[Object], Object]) -> None:
+    """A default in the manifest would undo `hvj job suspend` with each apply, and fight with `hvj job terminate`."""
+    assert rendered(MINIMAL)["spec"] == MINIMAL
+    assert rendered({**MINIMAL, "worker": {"gpus": 0}})["spec"] == {**MINIMAL, "worker": {"gpus": 0}}
+
+
 def test_lint_accepts_the_chart_and_the_values_of_the_examples(helm: Helm) -> None:
     for values in ((), *(("--values", str(path)) for path in sorted((CHART / "ci").iterdir()))):
         helm("lint", "--strict", str(CHART), *values)
@@ -269,6 +275,15 @@ def test_an_upgrade_of_a_suspended_job_applies_new_values(release: Release) -> N
     release.upgrade(image="trainer:3", parameters={"lr": 3})
     assert (release.spec["image"], release.spec["command"]) == ("trainer:3", ["train", "--lr=3"])
     assert not release.spec["runPolicy"]["suspend"]
+
+
+def test_an_upgrade_leaves_a_job_suspended_or_ended_that_somebody_has_suspended_or_ended(release: Release) -> None:
+    release.api.patch(release.path, {"spec": {"runPolicy": {"suspend": True}}})
+    release.upgrade(parameters={"lr": 2})
+    assert release.spec["runPolicy"]["suspend"]
+    release.api.patch(release.path, {"spec": {"runPolicy": {"terminate": True}}})
+    release.upgrade(parameters={"lr": 2}, queue="gpus")
+    assert release.spec["runPolicy"]["terminate"]
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])

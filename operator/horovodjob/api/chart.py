@@ -54,6 +54,7 @@ def optional(schema: Mapping[str, Any], default: Any) -> dict[str, Any]:
     out = dict(schema)
     if default is None:
         out["type"] = [out["type"], "null"]
+        out |= {"enum": [*out["enum"], None]} if "enum" in out else {}
     elif default == "":
         out.pop("minLength", None)
         out |= {"pattern": f"^$|{out['pattern']}"} if "pattern" in out else {}
