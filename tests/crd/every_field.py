@@ -139,7 +139,14 @@ STATUS: Object = {
         },
         "best": {"metric": "loss", "mode": "min", "value": 0.5, "epoch": 1},
         "history": [
-            {"epoch": 1, "time": MOMENT, "metrics": {"loss": 0.5}, "learningRate": 0.1, "samplesPerSecond": 10.5}
+            {
+                "epoch": 1,
+                "time": MOMENT,
+                "metrics": {"loss": 0.5},
+                "nonFinite": ["val_loss"],
+                "learningRate": 0.1,
+                "samplesPerSecond": 10.5,
+            }
         ],
     },
 }

@@ -65,6 +65,9 @@ class TrainedEpoch(Model):
     metrics: dict[str, float] = Field(
         {}, max_length=MAX_METRICS, description="Metrics with the names that the training program uses."
     )
+    non_finite: tuple[MetricName, ...] | None = Field(
+        None, max_length=MAX_METRICS, description="Metrics that were NaN or infinite; absent without any."
+    )
     learning_rate: float | None = Field(None, description="Learning rate of its last step.")
     samples_per_second: float | None = Field(None, ge=0, description="Samples per second of all ranks together.")
 

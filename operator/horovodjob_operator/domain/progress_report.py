@@ -72,6 +72,8 @@ class _Notes:
 
     sentences: dict[str, None] = field(default_factory=dict)
     non_finite: dict[str, None] = field(default_factory=dict)
+    newest: list[str] = field(default_factory=list)
+    """Those of the metrics that were read last, which are of the same epoch."""
 
 
 def metric_name(name: str) -> str:
@@ -95,6 +97,7 @@ def _storable(given: Any, info: ValidationInfo) -> Any:
     if not isinstance(given, Mapping):
         return given
     notes: _Notes = info.context or _Notes()
+    notes.newest = []
     kept: dict[str, float] = {}
     for name in sorted(given, key=lambda name: (metric_name(name) != name, metric_order(name))):
         stored, value = metric_name(name), given[name]
@@ -103,6 +106,7 @@ def _storable(given: Any, info: ValidationInfo) -> Any:
             problem = "is NaN or infinite" if is_number else "is no number"
             if is_number:
                 notes.non_finite[stored] = None
+                notes.newest.append(stored)
         elif stored in kept:
             problem = f"would have the name of another metric, {stored}"
         elif len(kept) == MAX_METRICS:
@@ -114,6 +118,12 @@ def _storable(given: Any, info: ValidationInfo) -> Any:
             continue
         notes.sentences[f"metric {name!r} is left out: it {problem}"] = None
     return {name: kept[name] for name in map(metric_name, given) if name in kept}
+
+
+def _non_finite(named: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
+    """The metrics of an epoch that are NaN or infinite: those that the program names, and those that it has sent."""
+    notes: _Notes = info.context or _Notes()
+    return tuple(dict.fromkeys((*map(metric_name, named or ()), *notes.newest)))[:MAX_METRICS] or None
 
 
 def _renamed(given: Any) -> Any:
@@ -139,7 +149,10 @@ class ReportedEpoch(TrainedEpoch):
 
     model_config = ConfigDict(allow_inf_nan=False, strict=True)
     time: ReportedTime
-    metrics: Annotated[dict[str, Rounded], BeforeValidator(_storable)] = Field({}, max_length=MAX_METRICS)
+    metrics: Annotated[dict[str, Rounded], BeforeValidator(_storable)] = Field(
+        {}, max_length=MAX_METRICS, validate_default=True
+    )
+    non_finite: Annotated[tuple[str, ...] | None, AfterValidator(_non_finite)] = Field(None, validate_default=True)
     learning_rate: Rounded | None = None
     samples_per_second: Annotated[Rounded, Field(ge=0)] | None = None
 

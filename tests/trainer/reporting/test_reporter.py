@@ -89,7 +89,7 @@ def test_a_metric_that_a_status_cannot_have_is_renamed_or_left_out_and_the_other
     report = operator.wait_for_reports(1)[0][1]
     named = {"mAP_0.5_val": 0.5, "precision": 0.6, "u51c6u786eu7387": 0.7, "precision/recall": 0.8, "per_class": 0.9}
     assert report["metrics"] == report["history"][0]["metrics"] == named | {"mAP_0_5_val": 0.1}
-    assert report["nonFinite"] == ["loss"]
+    assert report["nonFinite"] == report["history"][0]["nonFinite"] == ["loss"]
     (sentence,) = (line for line in log_lines if "in the status" in line)
     assert "metric 'mAP@0.5 (val)' is mAP_0.5_val in the status" in sentence
 

@@ -157,7 +157,9 @@ def _status(record: Mapping[str, Any], metrics: StatusMetrics) -> dict[str, Any]
 def _epoch(record: Mapping[str, Any]) -> dict[str, Any]:
     """A complete epoch for the history in the status of a job."""
     rates = {name: record[name] for name in ("learningRate", "samplesPerSecond") if math.isfinite(record[name])}
-    return {"epoch": record["epoch"], "time": record["time"], "metrics": _status_metrics(record).values} | rates
+    metrics = _status_metrics(record)
+    non_finite = {"nonFinite": metrics.non_finite} if metrics.non_finite else {}
+    return {"epoch": record["epoch"], "time": record["time"], "metrics": metrics.values} | non_finite | rates
 
 
 def _status_metrics(record: Mapping[str, Any]) -> StatusMetrics:

@@ -98,6 +98,19 @@ def test_a_metric_that_the_status_cannot_have_is_renamed_or_left_out_and_the_res
     assert "metric 'a b' is left out: it would have the name of another metric, a_b" in report.changes
 
 
+def test_the_history_names_the_metrics_that_were_nan_after_an_epoch() -> None:
+    times = {"time": "2026-01-01T00:00:00Z"}
+    entries = [
+        {"epoch": 1, "metrics": {"loss": 1.5, "acc": 0.5}, **times},
+        {"epoch": 2, "metrics": {"loss": float("nan"), "mAP@0.5": float("inf"), "acc": 0.6}, **times},
+        {"epoch": 3, "metrics": {"acc": 0.7}, "nonFinite": ["loss"], **times},
+    ]
+    report = parse_report(json.dumps({"attempt": 1, "progress": 1, "history": entries}).encode())
+    history = report.training(None).history
+    assert [each.non_finite for each in history] == [None, ("loss", "mAP_0.5"), ("loss",)]
+    assert [each.metrics for each in history] == [{"loss": 1.5, "acc": 0.5}, {"acc": 0.6}, {"acc": 0.7}]
+
+
 def test_of_forty_metrics_the_losses_and_those_of_the_validation_are_stored() -> None:
     metrics = {f"m{number}": 1.0 for number in range(30)} | {f"val_m{number}": 1.0 for number in range(9)}
     metrics |= {"val_loss": 1.0, "mehr als möglich": 1.0}
