@@ -3,6 +3,7 @@
 Pure: objects as the API server returns them in, plain records out.
 """
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -41,6 +42,16 @@ TITLES: dict[str, str] = {
     EventReason.SUCCEEDED: "Succeeded",
     EventReason.FAILED: "Failed",
 }
+# Open MPI writes its messages between lines of dashes. These repeat that ranks have ended; job.js folds them in logs.
+BLOCK_OF_MPIRUN = re.compile(
+    r"^(?:\[\d+,\d+\]<\w+>: ?)?-{20,}\n"
+    r"(?:(?!(?:\[\d+,\d+\]<\w+>: ?)?-{20,}$).*\n){0,60}?"
+    r"(?:\[\d+,\d+\]<\w+>: ?)?"
+    r"(?:Primary job|(?:mpirun|prterun)(?: has)? (?:detected|exited|noticed)|MPI_ABORT was invoked).*\n"
+    r"(?:(?!(?:\[\d+,\d+\]<\w+>: ?)?-{20,}$).*\n){0,60}?"
+    r"(?:\[\d+,\d+\]<\w+>: ?)?-{20,}$\n?",
+    re.MULTILINE,
+)
 ENDS_AN_ATTEMPT = (EventReason.RESTARTING, EventReason.PREEMPTED, EventReason.SCHEDULING_TIMEOUT)
 
 
@@ -67,6 +78,8 @@ class Moment:
     text: str
     where: str = ""
     """Pod, node and container of an error."""
+    mpirun: str = ""
+    """What mpirun writes about the end of the ranks, which is folded."""
     is_error: bool = False
 
 
@@ -140,7 +153,10 @@ def attempts(job: Object, events: Iterable[Object]) -> list[Attempt]:
 def _error_moment(error: Object) -> Moment:
     code = f", exit code {error['exitCode']}" if error.get("exitCode") is not None else ""
     where = ", ".join(str(error[key]) for key in ("pod", "node", "container") if error.get(key))
-    return Moment(error["time"], f"{error['reason']}{code}", error.get("message") or "", where, is_error=True)
+    text = error.get("message") or ""
+    own = BLOCK_OF_MPIRUN.sub("", text).strip("\n")
+    mpirun = "\n".join(found[0].strip("\n") for found in BLOCK_OF_MPIRUN.finditer(text))
+    return Moment(error["time"], f"{error['reason']}{code}", own, where, mpirun, is_error=True)
 
 
 def _attempt_of(event: Object, time: str, ends: Mapping[int, datetime], last: int) -> int:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from horovodjob_dashboard.comparison_table import Choice, comparison_of
 from horovodjob_dashboard.curves import charts_of_a_job
 from horovodjob_dashboard.gpu_usage import gpu_hours, usage
-from horovodjob_dashboard.job_details import progress_facts, run_again
+from horovodjob_dashboard.job_details import attempts, progress_facts, run_again
 from horovodjob_dashboard.job_rows import JobRow, cause, row
 from horovodjob_dashboard.page_settings import LinkTemplate, Price
 from horovodjob_dashboard.pages import STATIC
@@ -124,6 +124,28 @@ def test_the_commands_that_run_a_job_again_have_its_spec_and_are_safe_to_paste()
         "labels": {"horovodjob.dev/owner": "ada"},
     }
     assert created["spec"] == made["spec"] | {"runPolicy": {"backoffLimit": 2}}
+
+
+def test_what_mpirun_says_about_the_end_of_the_ranks_is_folded_in_an_attempt() -> None:
+    rule = "-" * 74
+    own = f"a table\n{rule}\nloss 1.5\n{rule}\nValueError: bad"
+    block = f"{rule}\nmpirun detected that one or more processes exited\n\n  Exit code: 3\n{rule}"
+    error = {
+        "time": "2026-11-22T12:01:00Z",
+        "attempt": 1,
+        "reason": "RankFailed",
+        "message": f"{own}\n{block}\nthe end",
+    }
+    (attempt,) = attempts(job("train", errors=[error]), [])
+    found = next(moment for moment in attempt.moments if moment.is_error)
+    assert (found.text, found.mpirun) == (f"{own}\nthe end", block)
+
+
+@given(st.text("-\nm ", max_size=400))
+def test_a_message_of_dashes_is_shown_in_time(text: str) -> None:
+    error = {"time": "2026-11-22T12:01:00Z", "attempt": 1, "reason": "RankFailed", "message": "-" * 20 + text}
+    (attempt,) = attempts(job("train", errors=[error]), [])
+    assert any(moment.text.strip("\n") == error["message"].strip("\n") for moment in attempt.moments)
 
 
 def used(row: JobRow, days: float) -> float:

@@ -1,13 +1,15 @@
 """GPU hours, their price, and links to other tools."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from cli.cluster_state import ClusterState
 from cli.dashboard.browser import dashboard
 from cli.program import run
-from support.api_client import wait_for
+from cli.service_account import account_kubeconfig
+from support.api_client import Api, wait_for
 
 GRAFANA = "Grafana=https://grafana.example.com/d/jobs?var-namespace={namespace}&var-name={name}&e={experiment}"
 
@@ -40,6 +42,25 @@ def test_gpu_hours_are_by_owner_namespace_and_experiment_with_their_price(cluste
         text = wait_for("all", lambda: text if "Jobs 3" in (text := browser.text("/usage")) else None)
         assert "Cost" not in text
         assert "Links" not in browser.text(f"/jobs/{cluster.namespace}/a")
+
+
+def test_a_viewer_sees_the_gpu_hours_of_jobs_that_they_may_list(
+    api: Api, cluster: ClusterState, viewer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = ClusterState(api, f"{cluster.namespace}-other")
+    api.create("/api/v1/namespaces", {"metadata": {"name": other.namespace}})
+    for each in (cluster, other):
+        each.create(worker={"replicas": 1, "gpus": 1})
+        each.report(
+            phase="Succeeded", executionState="succeeded", runningTime=hours_ago(2), completionTime=hours_ago(1)
+        )
+    monkeypatch.setenv("KUBECONFIG", str(account_kubeconfig(api, cluster.namespace, tmp_path, viewer)))
+    with dashboard() as browser:
+        shown = wait_for("the jobs", lambda: text if "Jobs 1" in (text := browser.text("/usage")) else None)
+        assert "GPU hours 1.0 Jobs 1" in shown
+        assert other.namespace not in shown
+        assert browser.get(f"/usage?namespace={other.namespace}").status_code == 403
+    api.delete(f"/api/v1/namespaces/{other.namespace}")
 
 
 @pytest.mark.parametrize(
