@@ -128,7 +128,7 @@ def _chart(title: str, curves: Mapping[str, Curve]) -> Chart | None:
         return None
     ys, xs = ticks(min(values), max(values)) if values else [], ticks(min(epochs), max(epochs), whole=True)
     y_texts, x_texts = tick_texts(ys), tick_texts(xs)
-    left = round(MARGIN + CHARACTER * max(map(len, (*y_texts, ""))), 1)
+    left = round(max(MARGIN + CHARACTER * max(map(len, (*y_texts, ""))), CHARACTER * len(x_texts[0]) / 2), 1)
     right = round(WIDTH - max(MARGIN, CHARACTER * len(x_texts[-1]) / 2), 1)
     across, up = _scale(xs, left, right), _scale(ys or [0, 1], HEIGHT - BOTTOM, TOP)
     colors = {name: color for color, name in enumerate(curves)}

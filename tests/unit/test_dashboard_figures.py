@@ -143,9 +143,10 @@ def test_what_mpirun_says_about_the_end_of_the_ranks_is_folded_in_an_attempt() -
 
 @given(st.text("-\nm ", max_size=400))
 def test_a_message_of_dashes_is_shown_in_time(text: str) -> None:
-    error = {"time": "2026-11-22T12:01:00Z", "attempt": 1, "reason": "RankFailed", "message": "-" * 20 + text}
+    message = "-" * 20 + text
+    error = {"time": "2026-11-22T12:01:00Z", "attempt": 1, "reason": "RankFailed", "message": message}
     (attempt,) = attempts(job("train", errors=[error]), [])
-    assert any(moment.text.strip("\n") == error["message"].strip("\n") for moment in attempt.moments)
+    assert any(moment.text.strip("\n") == message.strip("\n") for moment in attempt.moments)
 
 
 def used(row: JobRow, days: float) -> float:

@@ -80,7 +80,8 @@
         {...line, label: `${name}, smoothed`, points: {show: false}},
       ];
     });
-    const widest = (_, texts) => 14 + 6.6 * Math.max(0, ...(texts ?? []).map((text) => text.length));
+    const halfEpoch = 4 * String(found.epochs.at(-1)).length;  // the first one is below the end of this axis
+    const widest = (_, texts) => Math.max(halfEpoch, 14 + 7 * Math.max(0, ...(texts ?? []).map((text) => text.length)));
     return {
       width, height: Math.max(width * aspect, smallest),
       scales: {x: {time: false}, y: isLog ? {distr: 3} : {}},
@@ -170,7 +171,7 @@
   document.addEventListener("input", apply);
   document.addEventListener("click", (event) => {
     if (!event.target.closest(".chart-tools button")) return;
-    for (const {plot, ends} of drawn.values()) plot.setScale("x", {min: ends[0], max: ends[1]});
+    for (const known of drawn.values()) if (isZoomed(known)) known.plot.setScale("x", {min: known.ends[0], max: known.ends[1]});
   });
   document.addEventListener("submit", (event) => { if (event.target.closest(".chart-tools")) event.preventDefault(); });
   document.addEventListener("updated", drawAll);

@@ -22,6 +22,17 @@ return [...document.querySelectorAll(".jobs tbody tr")].map((row) => {
           text: sentence.textContent, isInView: sentence.getBoundingClientRect().right <= innerWidth + 1};
 });
 """
+# The texts that the newest picture of a canvas has, and where they are.
+RECORD = """
+const {fillText, clearRect} = CanvasRenderingContext2D.prototype;
+CanvasRenderingContext2D.prototype.clearRect = function (...box) { window.texts = []; clearRect.apply(this, box); };
+CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+  const {width} = this.measureText(text), isSide = this.textAlign === "right";
+  const left = isSide ? x - width : this.textAlign === "center" ? x - width / 2 : x;
+  (window.texts ??= []).push({text, left, right: left + width, width: this.canvas.width, isSide});
+  fillText.call(this, text, x, y);
+};
+"""
 # Texts of the axes that are outside their picture, or equal to another one of the same axis.
 CLIPPED = """
 return [...document.querySelectorAll("figure svg")].flatMap((svg) => {
@@ -57,9 +68,21 @@ def test_rows_of_the_list_are_readable_and_low_on_each_screen(page: Chromium, cl
         assert page.run(TOO_WIDE) == [], width
 
 
-@pytest.mark.parametrize("values", [(0.00049975, 0.00049985), (0.99998, 1.00002), (123456.0, 123999.0)])
+@pytest.mark.parametrize(
+    "values",
+    [
+        (0.00049975, 0.00049985),
+        (0.99998, 1.00002),
+        (123456.0, 123999.0),
+        (1e6, 1e6 + 3),
+        (-2.5e-7, 3e-7),
+        (1.0, 1.0),
+        (5e11, 2.0),
+    ],
+)
+@pytest.mark.parametrize("is_logarithmic", [False, True])
 def test_the_texts_of_axes_are_whole_and_differ(
-    page: Chromium, address: str, cluster: ClusterState, values: tuple[float, ...]
+    page: Chromium, address: str, cluster: ClusterState, values: tuple[float, ...], *, is_logarithmic: bool
 ) -> None:
     cluster.create()
     epochs = [
@@ -67,8 +90,18 @@ def test_the_texts_of_axes_are_whole_and_differ(
         for number, value in enumerate(values)
     ]
     cluster.run(training={"progress": 1, "percent": "100%", "history": epochs})
+    page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": RECORD})
+    page.show(width=390)
     page.shows("1 job").open(f"{address.partition('/?')[0]}/jobs/{cluster.namespace}/train").shows("Logarithmic")
-    wait_for("the plot", lambda: page.run("return document.querySelectorAll('.uplot').length") == 1)
+    wait_for("the plot", lambda: page.run("return window.texts?.length > 2"))
+    if is_logarithmic:
+        page.run("document.querySelector('input[name=log]').click()")
+        wait_for("the other plot", lambda: page.run("return document.querySelector('input[name=log]').checked"))
+    drawn = page.run("return window.texts")
+    page.run("localStorage.removeItem('horovodjob-charts')")
+    assert [each for each in drawn if each["left"] < 0 or each["right"] > each["width"]] == []
+    sides = [each["text"] for each in drawn if each["isSide"] and each["text"]]
+    assert len(set(sides)) == len(sides) >= 2, sides
     page.run("document.querySelector('.plot').remove()")  # the picture of a browser without scripts
     assert page.run(CLIPPED) == []
 
