@@ -28,7 +28,7 @@ from localcluster.control_plane.standalone import ControlPlane
 from support.api_client import ROOT, Api, Object, install_definition
 
 IMAGES = ROOT / "docs" / "images"
-NAMESPACE, CLUSTER = "research", "training"
+NAMESPACE, CLUSTER, PRICE = "research", "training", "2.90 EUR"
 NODES = tuple(f"gpu-{number:02}" for number in range(1, 7))
 POOLS = (("a100", "Standard_ND96asr_v4", "8"), ("t4", "Standard_NC16as_T4_v3", "1"), ("cpu", "Standard_D16s_v5", "0"))
 
@@ -85,7 +85,7 @@ def main() -> None:
             kubeconfig["clusters"][0]["name"] = kubeconfig["contexts"][0]["context"]["cluster"] = CLUSTER
             os.environ["KUBECONFIG"] = path = str(control_plane.directory / "pictures.kubeconfig")
             Path(path).write_text(yaml.safe_dump(kubeconfig))
-            with dashboard("-w", NAMESPACE, is_open=False) as opened, chromium() as page:
+            with dashboard("-w", NAMESPACE, "--gpu-hour-price", PRICE, is_open=False) as opened, chromium() as page:
                 page.open(opened.address).shows(f"{len(samples())} jobs")
                 report_ready(api)
                 for picture in take_pictures(page, opened.origin, NAMESPACE, NODES, IMAGES):

@@ -10,6 +10,7 @@ from support.api_client import wait_for
 
 LARGEST_BYTES = 150_000
 WIDTH = 1280
+ARE_DRAWN = "return document.querySelectorAll('.uplot').length === document.querySelectorAll('figure .plot').length"
 
 
 def take_pictures(page: Chromium, origin: str, namespace: str, nodes: Iterable[str], directory: Path) -> list[Path]:
@@ -17,13 +18,15 @@ def take_pictures(page: Chromium, origin: str, namespace: str, nodes: Iterable[s
     compared = "&".join(f"job={namespace}/{name}" for name in COMPARED)
     pages = (
         ("jobs-list", "/", 1040, [f"{len(samples())} jobs"]),
-        ("job", f"/jobs/{namespace}/{RUNNING}", 1080, ["val_loss", "worker-3"]),
-        ("comparison", f"/compare?{compared}", 940, COMPARED),
+        ("job", f"/jobs/{namespace}/{RUNNING}", 1080, ["val_loss", "worker-3", "Logarithmic"]),
+        ("comparison", f"/compare?{compared}", 1180, [*COMPARED, "Logarithmic"]),
         ("cluster", "/cluster", 1000, nodes),
+        ("gpu-hours", "/usage", 800, ["By owner"]),
     )
     pictures = []
     for name, path, height, texts in pages:
         page.open(origin + path).shows(*texts)
+        wait_for("the plots", lambda: page.run(ARE_DRAWN))
         pictures.append(directory / f"dashboard-{name}.png")
         _take(page, pictures[-1], height)
     return pictures

@@ -25,6 +25,13 @@ TRACEBACK = (
 )
 
 
+MISSING_FILE = (
+    "FileNotFoundError: [Errno 2] No such file or directory: '/data/scans/train.npz' "
+    "(RankFailed: mpirun ended with exit code 1; attempt 1; runPolicy.backoffLimit is 0)"
+)
+OWNERS = {EXPERIMENT: "ada", SWEEP: "ada", "segmentation": "grace", "speech": "lin", "language": "grace"}
+
+
 def minutes_ago(minutes: float) -> str:
     """A time in the past, or with a negative number in the future."""
     return (datetime.now(UTC) - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -79,6 +86,8 @@ def samples() -> list[Sample]:
     """A job of every phase, and three to compare."""
     eta = {"eta": minutes_ago(-47), "samplesPerSecond": 11842.0}
     ended = {"startTime": minutes_ago(190), "completionTime": minutes_ago(46), "exitCode": 0}
+    ended |= {"runningTime": minutes_ago(186)}
+    now = {"step": 2816, "stepsPerEpoch": 5004, "metrics": {"loss": 1.0431, "accuracy": 0.7421}}
     lost = {"time": minutes_ago(9), "attempt": 1, "pod": f"{RESTARTING}-worker-2", "node": "gpu-03"}
     crash = {"time": minutes_ago(31), "attempt": 1, "pod": f"{FAILED}-launcher", "node": NODE, "exitCode": 1}
     return [
@@ -93,7 +102,7 @@ def samples() -> list[Sample]:
                 "completionTime": minutes_ago(31),
                 "exitCode": 1,
                 "errors": [crash | {"reason": "ProgramFailed", "message": TRACEBACK, "container": "launcher"}],
-                "conditions": [condition("Failed", "BackoffLimitExceeded", "the program exited with code 1", 31)],
+                "conditions": [condition("Failed", "BackoffLimitExceeded", MISSING_FILE, 31)],
             },
         ),
         *(
@@ -160,7 +169,7 @@ def samples() -> list[Sample]:
                 "startTime": minutes_ago(101),
                 "runningTime": minutes_ago(96),
                 "workersReady": "4/4",
-                "training": training(16, 24, 0.06, 0.9, **eta),
+                "training": training(16, 24, 0.06, 0.9, **eta, **now),
                 "conditions": [condition("Running", "AllRanksRun", "32 ranks run on 4 nodes", 96)],
             },
         ),
@@ -173,6 +182,7 @@ def create_samples(cluster: ClusterState, nodes: Sequence[str] = (NODE,) * 4) ->
     for one in samples():
         labels = {"horovodjob.dev/experiment": one.experiment} if one.experiment else {}
         labels |= {QUEUE_LABEL: one.queue} if one.queue else {}
+        labels |= {"horovodjob.dev/owner": OWNERS[one.experiment]} if one.experiment in OWNERS else {}
         worker = {"replicas": one.workers, "gpus": one.gpus}
         command = ["python3", "train.py", *one.options]
         policy = {"suspend": one.phase == "Suspended", "terminate": one.phase == "Terminating"}
