@@ -28,7 +28,13 @@ PATH = "/metrics"
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
 DISRUPTIONS = (Reason.WORKER_LOST, Reason.EVICTED, Reason.NODE_LOST)
-FAILURE_REASONS = (Reason.BACKOFF_LIMIT_EXCEEDED, Reason.DEADLINE_EXCEEDED, Reason.TERMINATED, *DISRUPTIONS)
+FAILURE_REASONS = (
+    Reason.BACKOFF_LIMIT_EXCEEDED,
+    Reason.DEADLINE_EXCEEDED,
+    Reason.TERMINATED,
+    Reason.ADMISSION_CONFLICT,
+    *DISRUPTIONS,
+)
 RESTART_REASONS = (
     Reason.RANK_FAILED,
     Reason.LAUNCHER_FAILED,
@@ -202,7 +208,7 @@ def _stalled(jobs: Iterable[HorovodJob]) -> GaugeMetricFamily:
 def _failed(failures: Iterable[tuple[tuple[str, str], JobFailure]]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
         "horovodjob_job_failed_timestamp_seconds",
-        "When a job failed, for an hour after that, in seconds since 1970.",
+        "When a job failed, for an hour after that, also if it is deleted, in seconds since 1970.",
         labels=["namespace", "name", "reason"],
     )
     for key, failure in failures:

@@ -108,11 +108,12 @@ def test_only_the_leader_counts_stalled_jobs() -> None:
     ("spec", "seconds"),
     [
         ({}, 600),
-        ({"scheduling": {"timeoutSeconds": 60}}, 60),
-        ({"scheduling": {"timeoutSeconds": 60}, "preparation": {"command": "true", "timeoutSeconds": 900}}, 960),
-        ({"scheduling": {"timeoutSeconds": 60, "gang": "Native"}}, 60),
+        ({"scheduling": {"timeoutSeconds": 700}}, 700),
+        ({"scheduling": {"timeoutSeconds": 60}}, 600),
+        ({"scheduling": {"timeoutSeconds": 700}, "preparation": {"command": "true", "timeoutSeconds": 900}}, 1600),
+        ({"scheduling": {"timeoutSeconds": 700, "gang": "Native"}}, 700),
     ],
-    ids=["default", "timeout", "preparation", "gang"],
+    ids=["default", "timeout", "short timeout", "preparation", "gang"],
 )
 def test_a_job_should_run_when_its_time_limit_after_the_assignment_of_nodes_is_over(
     spec: dict[str, Any], seconds: int
@@ -127,8 +128,8 @@ def test_an_error_of_the_current_attempt_does_not_change_the_deadline() -> None:
 
 
 def test_the_earliest_deadline_of_a_namespace_is_exported() -> None:
-    clusters = (starting_cluster(scheduling={"timeoutSeconds": seconds}) for seconds in (300, 60, 600))
-    assert start_deadline(*clusters) == {"team": 160}
+    clusters = (starting_cluster(scheduling={"timeoutSeconds": seconds}) for seconds in (900, 700, 1200))
+    assert start_deadline(*clusters) == {"team": 800}
 
 
 def test_jobs_in_other_phases_have_no_deadline() -> None:
@@ -140,7 +141,7 @@ def test_jobs_in_other_phases_have_no_deadline() -> None:
 
 
 def test_the_time_limit_of_a_resumed_job_counts_from_its_new_nodes() -> None:
-    cluster = starting_cluster(scheduling={"timeoutSeconds": 60})
+    cluster = starting_cluster(scheduling={"timeoutSeconds": 700})
     cluster.edit_run_policy(suspend=True)
     cluster.reconcile()
     cluster.remove_terminating_pods()
@@ -150,28 +151,28 @@ def test_the_time_limit_of_a_resumed_job_counts_from_its_new_nodes() -> None:
     cluster.schedule_pods()
     cluster.reconcile()
     assert phase_of(cluster) is Phase.STARTING
-    assert start_deadline(cluster) == {"team": 5160}
+    assert start_deadline(cluster) == {"team": 5800}
 
 
 def test_the_time_limit_after_a_scheduling_timeout_counts_from_the_next_nodes() -> None:
-    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 60}))
+    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 700}))
     cluster.reconcile()
     cluster.schedule_pods(at_most=2)
-    cluster.wait(60)
+    cluster.wait(700)
     cluster.reconcile()
     cluster.remove_terminating_pods()
-    cluster.wait(940)
+    cluster.wait(1300)
     cluster.reconcile()
     cluster.schedule_pods()
     cluster.reconcile()
     assert (phase_of(cluster), cluster.status.attempt) == (Phase.STARTING, 2)
-    assert start_deadline(cluster) == {"team": 1060}
+    assert start_deadline(cluster) == {"team": 2700}
 
 
 def test_a_restart_has_its_longest_delay_and_the_time_for_its_nodes_in_addition() -> None:
-    cluster = restarted_cluster(scheduling={"timeoutSeconds": 60})
+    cluster = restarted_cluster(scheduling={"timeoutSeconds": 700})
     failed_at = (cluster.status.errors[-1].time - NOON) / timedelta(seconds=1)
-    assert start_deadline(cluster) == {"team": failed_at + 360 + 60 + 60}
+    assert start_deadline(cluster) == {"team": failed_at + 360 + 700 + 700}
 
 
 def test_a_restarted_gang_has_no_deadline_because_it_can_wait_for_its_nodes_without_a_limit() -> None:
@@ -216,6 +217,22 @@ def test_a_failed_job_has_a_series_with_its_name_and_reason_for_a_while() -> Non
     found = {tuple(sample.labels.values()): sample.value for sample in family.samples}
     assert found["team", "new", "BackoffLimitExceeded"] == (NOON - timedelta(minutes=10)).timestamp()
     assert (*failing.job.key, "Terminated") in found
+
+
+def test_a_failed_job_that_is_deleted_keeps_its_series_for_the_same_while() -> None:
+    """With ttlSecondsAfterFinished 0 a job is deleted before Prometheus scrapes."""
+    store = JobStore()
+    for minutes, name in ((10, "new"), (70, "old")):
+        raw = finished("team", name, NOON - timedelta(minutes=minutes))
+        job = finished_job_from_raw(raw, Metadata.model_validate(raw["metadata"]))
+        assert job
+        store.keep_finished(("team", name), job)
+        assert store.delete(("team", name), name)
+    failing = FakeCluster(training_job(runPolicy={"terminate": True}))
+    failing.reconcile()
+    store.keep(JobState(failing.job, 1))
+    assert store.delete(failing.job.key, failing.job.metadata.uid)
+    assert set(dict(store.failures_since(NOON - timedelta(hours=1)))) == {("team", "new"), failing.job.key}
 
 
 def namespaces_with_series() -> set[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,6 +14,8 @@ from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.domain.job_errors import JobFailure, job_failure
 from horovodjob_operator.domain.queues.queue import uses_queue
 from horovodjob_operator.kube.caches.pod_cache import DeletedUids, Key
+# Of so many deleted jobs it is known that they failed.
+DELETED_FAILURES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ class JobStore:
         self.deleted_uids = DeletedUids()
         self.queue_used = asyncio.Event()
         """Set when a job with a queue is stored."""
+        self._deleted_failures: deque[tuple[Key, JobFailure]] = deque(maxlen=DELETED_FAILURES)
+        """Of deleted jobs: a job with ttlSecondsAfterFinished 0 has its alert, too."""
         self._unfinished: dict[str, tuple[set[str], int]] = {}
         """UIDs and version of the last list of unfinished jobs of a namespace, until its finished ones are listed."""
 
@@ -85,6 +90,8 @@ class JobStore:
 
     def forget(self, key: Key) -> None:
         """Drops a job that does not exist, or that the operator leaves alone."""
+        if failure := self._failure(key):
+            self._deleted_failures.append((key, failure))
         if state := self.states.pop(key, None):
             state.is_deleted = True
         self.finished.pop(key, None)
@@ -153,10 +160,14 @@ class JobStore:
         return ((key[0], job.phase) for key, job in tuple(self.finished.items()))
 
     def failures_since(self, time: datetime) -> Iterator[tuple[Key, JobFailure]]:
-        """The jobs that failed after this time, and how."""
-        failures = [(key, job_failure(state.job.status)) for key, state in tuple(self.states.items())]
-        failures += [(key, job.failure) for key, job in tuple(self.finished.items())]
-        return ((key, failure) for key, failure in failures if failure and failure.at > time)
+        """The jobs that failed after this time, and how; the newest of those with the same name."""
+        newest = dict(tuple(self._deleted_failures))
+        newest |= {key: failure for key in (*self.states, *self.finished) if (failure := self._failure(key))}
+        return ((key, failure) for key, failure in newest.items() if failure.at > time)
+
+    def _failure(self, key: Key) -> JobFailure | None:
+        state, finished = self.states.get(key), self.finished.get(key)
+        return job_failure(state.job.status) if state else finished.failure if finished else None
 
     def namespaces(self) -> set[str]:
         """The namespaces with jobs."""
