@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horovodjob_cli.jobs import log_lines
-from horovodjob_cli.jobs.log_lines import LineBuffer, LogPosition, last_state, moment_of
+from horovodjob_cli.jobs.log_lines import FIRST_BYTES, LineBuffer, LogPosition, is_bar, moment_of
 
 SECOND = 10**9
 START = moment_of(b"2026-11-22T12:00:00Z") or 0
@@ -116,21 +116,26 @@ def test_the_time_of_a_line_has_any_digits_and_any_offset(text: str, nanoseconds
     assert moment_of(text.encode()) == nanoseconds
 
 
-@pytest.mark.parametrize(
-    ("line", "state"),
-    [(b"0%\r50%\r100%", b"100%"), (b"\r0%\r100%\r", b"100%"), (b"dos\r", b"dos"), (b"plain", b"plain"), (b"", b"")],
-)
-def test_the_last_state_of_a_progress_bar_is_what_a_terminal_shows(line: bytes, state: bytes) -> None:
-    assert last_state(line) == state
-
-
-def test_an_unfinished_line_has_the_state_of_its_progress_bar() -> None:
-    buffer = LineBuffer()
+def test_an_unfinished_line_has_the_states_of_its_progress_bar() -> None:
+    buffer = LineBuffer(is_stamped=True)
     states = []
-    for part in (b"2026-11-22T12:00:00Z ", b"\r 0%", b"\r 5", b"0%\r", b"100%\nnext"):
+    for part in (b"2026-11-22T", b"12:00:00Z ", b"\r 0%", b"\r 5", b"0%\r", b"100%\nnext"):
         buffer.lines(part)
         states.append(buffer.state)
-    assert states == [b"", b" 0%", b" 5", b" 50%", b""]
+    assert states == [b"", b"", b"\r 0%", b"\r 0%\r 5", b"\r 0%\r 50%\r", b""]
+    assert [is_bar(each) for each in states] == [False, False, True, True, True, False]
+
+
+@pytest.mark.parametrize("size", [701, 16_384, 100_000])
+def test_of_a_line_over_the_limit_the_same_bytes_are_held_whatever_its_parts_are(size: int) -> None:
+    line, longest = bytes(index % 251 for index in range(400_000)).replace(b"\n", b" "), 100_000
+    buffer, found, most = LineBuffer(longest=longest), [], 0
+    for begin in range(0, len(line), size):
+        found += buffer.lines(line[begin : begin + size])
+        most = max(most, sum(map(len, buffer._parts)))
+    found += buffer.lines(b"\nnext\n")
+    assert found == [line[:FIRST_BYTES] + b" [...] " + line[-longest:], b"next"]
+    assert most < 3 * longest + FIRST_BYTES
 
 
 def test_one_long_line_costs_in_proportion_to_its_length() -> None:

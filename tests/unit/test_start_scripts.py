@@ -38,6 +38,28 @@ def test_directories_for_logs_and_outputs_are_closed_to_other_groups(tmp_path: P
     assert (logs / "execution-pod.log").stat().st_mode & 0o777 == 0o644
 
 
+TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 8\nValueError: bad shape\n'
+TQDM, KERAS = "\r 40%|####      | 4/10", "\r\x1b[1m5/10\x1b[0m ━━━━ 9ms/step" + 40 * "\b"
+
+
+@pytest.mark.parametrize("bar", [TQDM, KERAS])
+def test_the_last_lines_of_a_launcher_are_the_error_also_before_the_bars_of_ranks_that_still_run(bar: str) -> None:
+    assert last_lines(1000 * TQDM + TRACEBACK + 1000 * bar) == TRACEBACK
+    assert last_lines(1000 * bar) == ""
+    assert last_lines(f"[1,1]<stderr>:{TRACEBACK}") == f"[1,1]<stderr>:{TRACEBACK}"
+
+
+def test_the_last_lines_of_a_launcher_take_no_memory_for_a_line_without_an_end() -> None:
+    assert last_lines((64 << 20) * "x", limit="ulimit -v 60000;") == 3072 * "x"
+
+
+def last_lines(text: str, *, limit: str = "") -> str:
+    """What the termination message gets of a stream."""
+    command = ["sh", "-euc", f". {ENVIRONMENT}; {limit} last_lines 3072"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
 @pytest.fixture
 def pod(tmp_path: Path) -> "Pod":
     """The start scripts with the directories of a pod below one of the test."""

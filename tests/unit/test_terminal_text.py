@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horovodjob_cli.terminal_text import COLOR, escaped, escaped_data, escaped_output
+from horovodjob.escaping import COLOR, escaped, escaped_data, escaped_output
 
 KEPT = {"\n", "\u200c", "\u200d"}  # line feed; joiners of scripts and emoji
 

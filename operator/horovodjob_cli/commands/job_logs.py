@@ -43,3 +43,4 @@ def print_logs(
             writer.state(each.data, start)
         else:
             writer.line(each.data, start)
+    writer.end()

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,8 +33,11 @@ def all_lines(pod: Object, tail: int | None) -> Iterator[bytes]:
         yield rest
 
 
-def followed(pod: Object, tail: int | None) -> Iterator[list[bytes] | bytes]:
-    """The lines of the container until it ends; as bytes, what a terminal shows of an unfinished one."""
+def followed(pod: Object, tail: int | None, *, longest: int = sys.maxsize) -> Iterator[list[bytes] | bytes]:
+    """The lines of the container until it ends; as bytes, the end of an unfinished one, with the states of a bar.
+
+    Of lines that are longer than `longest`, the middle is left out.
+    """
     from kubernetes.client import ApiException
     from urllib3.exceptions import HTTPError
 
@@ -48,7 +52,7 @@ def followed(pod: Object, tail: int | None) -> Iterator[list[bytes] | bytes]:
                     if (state := _state(pod)) is None:
                         break
                     is_last = "running" not in state
-                buffer = LineBuffer()
+                buffer = LineBuffer(longest=longest, is_stamped=True)
                 for part in _new_parts(response, buffer, position):
                     has_news = has_news or isinstance(part, list)
                     yield part

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from horovodjob.api.constants import Phase, Role
+from horovodjob.escaping import COLOR
+from horovodjob.terminal import Terminal
 from horovodjob_cli.errors import NotFound
 from horovodjob_cli.jobs import batchai_records, logs
 from horovodjob_cli.jobs.image_pulls import ImagePulls
 from horovodjob_cli.jobs.job_wait import error_lines, progress_text, training_text, transition_text
-from horovodjob_cli.jobs.line_writer import LineWriter, harmless
+from horovodjob_cli.jobs.line_writer import LineWriter
+from horovodjob_cli.jobs.log_lines import is_bar
 from horovodjob_cli.jobs.logs import Line, Selection, Unfinished
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.jobs.wait_notices import WaitNotices
@@ -56,6 +59,7 @@ def show_output(job: Object, limit: WaitLimit, *, quiet: bool, raw: bool = False
                         before = transition
                         display.progress(job)
                 limit.check(job)
+        display.end()
     if not batchai_records.is_finished(job):
         raise NotFound(f"job {batchai_records.display_name(job)} was deleted; its output ends here")
     for error in error_lines(job, shown=OUTPUT.role if has_lines and OUTPUT.role else ""):
@@ -91,6 +95,10 @@ class _Display:
     def progress(self, job: Object) -> None:
         """Show the progress of the job."""
 
+    def end(self) -> None:
+        """Show what the program could still have changed."""
+        self._writer.end()
+
 
 class _Bar(_Display):
     """A progress bar in the last line of the terminal."""
@@ -98,6 +106,7 @@ class _Bar(_Display):
     def __init__(self) -> None:
         super().__init__(raw=False)
         self.state_text = ""
+        self._terminal = Terminal()
         self._bars: Any = None
         self._task: Any = None
         self._job: Object | None = None
@@ -119,12 +128,23 @@ class _Bar(_Display):
         if not sys.stdout.isatty():
             super().line(data)
             return
-        from rich.text import Text
-
-        self._bars.console.print(Text.from_ansi(harmless(data)), soft_wrap=True)
+        self._print(self._terminal.line(data.decode(errors="replace")))
 
     def state(self, data: bytes) -> None:
-        self.state_text = escaped(data.decode(errors="replace"))
+        if is_bar(data):
+            rows = self._terminal.shown(data.decode(errors="replace"))
+            self.state_text = COLOR.sub("", rows[-1]) if rows else ""
+
+    def end(self) -> None:
+        self.state_text = ""
+        super().end()
+        self._print(self._terminal.rest())
+
+    def _print(self, rows: list[str]) -> None:
+        from rich.text import Text
+
+        for row in rows:
+            self._bars.console.print(Text.from_ansi(row), soft_wrap=True)
 
     def note(self, text: str) -> None:
         from rich.text import Text

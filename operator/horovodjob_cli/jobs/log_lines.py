@@ -1,5 +1,6 @@
 """Lines of a container's log: cut from parts of bytes, and without those that a connection sends again. Pure."""
 
+import sys
 from collections import Counter, deque
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -9,35 +10,45 @@ REMEMBERED_LINES = 20_000
 # By how much the clock of one stream can be behind that of the other.
 OVERLAP_SECONDS = 5
 SECOND = 1_000_000_000
-# The state of a progress bar is at the end of its line.
+# What a terminal shows of a line that has not ended is at its end.
 STATE_BYTES = 16 << 10
+# What remains of a line that is longer than a limit.
+FIRST_BYTES = 64 << 10
+CUT = b" [...] "
 
 
 class LineBuffer:
-    """Cuts the parts of a stream into lines; takes time in proportion to the bytes, also for one long line."""
+    """Cuts the parts of a stream into lines; takes time in proportion to the bytes, also for one long line.
 
-    def __init__(self) -> None:
+    With `longest`, of a longer line only its beginning and so many bytes of its end are held. `is_stamped`: lines
+    begin with a time and a blank.
+    """
+
+    def __init__(self, *, longest: int = sys.maxsize, is_stamped: bool = False) -> None:
         self._parts: list[bytes] = []
+        self._size = 0
+        self._longest, self._is_stamped = longest, is_stamped
 
     def lines(self, part: bytes) -> list[bytes]:
         """The lines that end in this part, without their newlines."""
         first, *others = part.split(b"\n")
-        self._parts.append(first)
+        self._append(first)
         if not others:
             return []
-        found = [b"".join(self._parts), *others[:-1]]
-        self._parts = [others[-1]]
+        found = [self.rest, *(self._cut(each) for each in others[:-1])]
+        self._parts, self._size = [], 0
+        self._append(others[-1])
         return found
 
     @property
     def rest(self) -> bytes:
         """The line that has not ended yet."""
         self._parts = [b"".join(self._parts)]
-        return self._parts[0]
+        return self._cut(self._parts[0])
 
     @property
     def state(self) -> bytes:
-        """What a terminal shows of a progress bar in the line that has not ended yet; empty without one."""
+        """The end of the line that has not ended yet, with the last states of a progress bar if it is one."""
         found: list[bytes] = []
         size = 0
         for part in reversed(self._parts):
@@ -45,13 +56,28 @@ class LineBuffer:
             size += len(part)
             if size >= STATE_BYTES:
                 break
-        _, is_bar, state = b"".join(reversed(found)).rstrip(b"\r").rpartition(b"\r")
-        return state if is_bar else b""
+        state = b"".join(reversed(found))
+        if size < self._size or len(state) < size:
+            return state[state.find(b"\r") + 1 :]
+        return state.partition(b" ")[2] if self._is_stamped else state
+
+    def _append(self, part: bytes) -> None:
+        self._parts.append(part)
+        self._size += len(part)
+        if self._size > FIRST_BYTES + 2 * self._longest:
+            whole = b"".join(self._parts)
+            self._parts = [whole[:FIRST_BYTES], whole[-self._longest :]]
+            self._size = sum(map(len, self._parts))
+
+    def _cut(self, line: bytes) -> bytes:
+        """The same of a line, whatever its parts were: a next connection sends it again in others."""
+        is_long = len(line) >= FIRST_BYTES + self._longest
+        return line[:FIRST_BYTES] + CUT + line[-self._longest :] if is_long else line
 
 
-def last_state(line: bytes) -> bytes:
-    """What a terminal shows of a line with a progress bar: what follows the last carriage return."""
-    return line.rstrip(b"\r").rpartition(b"\r")[2]
+def is_bar(line: bytes) -> bool:
+    """Whether a line that has not ended is written over itself."""
+    return b"\r" in line.rstrip(b"\r")
 
 
 class LogPosition:

@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """The end of a line that has no newline yet, such as that of a progress bar."""
+    """The end of a line that has no newline yet, with the states of a progress bar if it is one."""
 
     source: str
     data: bytes

@@ -66,15 +66,17 @@ function followLog(form) {
   const limit = 2_000_000;
   const end = document.getElementById("log-end");
   const download = document.getElementById("download");
-  let close = () => {}, text = "", isDrawn = true, pause = 0;
+  let close = () => {}, text = "", changing = "", isDrawn = true, pause = 0;
 
   function draw() {
     isDrawn = true;
     const begin = performance.now();
-    const find = form.elements.find.value;
+    const find = form.elements.find.value, shown = text + changing;
+    const has = (line) => line.replace(COLOR, "").includes(find);
     const isOpen = [...lines.querySelectorAll("details")].map((fold) => fold.open);
-    if (find) lines.textContent = text.split("\n").filter((line) => line.includes(find)).join("\n");
-    else lines.replaceChildren(...(text ? folded(text, isOpen) : []));
+    if (find) lines.textContent = shown.split("\n").filter(has).join("\n");
+    else lines.replaceChildren(...(shown ? folded(shown, isOpen) : []));
+    color(lines);
     if (form.elements.end.checked) lines.scrollTop = lines.scrollHeight;
     pause = 4 * (performance.now() - begin);  // A long log is drawn less often, and the page still answers.
   }
@@ -96,7 +98,7 @@ function followLog(form) {
   }
 
   function clear() {
-    text = "";
+    text = changing = "";
     showProblem(end, null);
     drawSoon();
   }
@@ -109,7 +111,8 @@ function followLog(form) {
       end.textContent = message.end;
       return;
     }
-    text = (text + message.text).slice(-limit);
+    text = lastOf(text + message.finished, limit);
+    changing = message.changing;
     drawSoon();
   }
 

@@ -83,7 +83,7 @@ function follow(path, {onopen, onmessages, onproblem}) {
 
   (async () => {
     while (!isClosed) {
-      await seen();
+      await untilSeen();
       const began = Date.now();
       const problem = await read().then(() => new Error(LOST), (error) => error.status ? error : new Error(LOST));
       if (isClosed) return;
@@ -97,9 +97,9 @@ function follow(path, {onopen, onmessages, onproblem}) {
   return () => { isClosed = true; connection?.abort(); };
 }
 
-function seen() {
+function untilSeen() {
   if (!document.hidden) return Promise.resolve();
-  return new Promise((resolve) => document.addEventListener("visibilitychange", resolve, {once: true})).then(seen);
+  return new Promise((resolve) => document.addEventListener("visibilitychange", resolve, {once: true})).then(untilSeen);
 }
 
 // Half of the time or more, for pages that have lost a server together do not come back together. It ends at once when

@@ -1,10 +1,9 @@
 """The logs of a job, followed in the page or as a file: of all ranks, of a pod, or on the share of the job."""
 
 import asyncio
-import codecs
 import contextlib
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from aiohttp import web
@@ -20,6 +19,7 @@ from horovodjob_dashboard import log_stream
 from horovodjob_dashboard.access_guard import HEADERS
 from horovodjob_dashboard.event_streams import EventStreams
 from horovodjob_dashboard.job_feed import JobFeed, Key
+from horovodjob_dashboard.log_stream import Rows
 from horovodjob_dashboard.pages import VIEWER
 from horovodjob_dashboard.viewer import Right
 
@@ -48,11 +48,11 @@ class LogsView:
         source = request.match_info["source"]
         if source in (ALL_RANKS, SHARE):
             feed = await request[VIEWER].feed(_key(request)[0])  # a refusal is a response, not a message
-            texts = _all_ranks(request) if source == ALL_RANKS else _decoded(_share(request, feed, follow=True))
+            rows = _all_ranks(request) if source == ALL_RANKS else _share(request, feed)
         else:
-            texts = _decoded(log_stream.chunks(await _pod(request), follow=True))
+            rows = log_stream.rows(await _pod(request))
         end = "The container has ended." if source not in (ALL_RANKS, SHARE) else "The log has ended."
-        return await self._streams.send(request, _messages(texts, end), _refusal(request))
+        return await self._streams.send(request, _messages(rows, end), _refusal(request))
 
     async def file(self, request: web.Request) -> web.StreamResponse:
         """The whole log, as a file."""
@@ -72,12 +72,12 @@ async def _refusal(request: web.Request) -> None:
     await viewer.loses(rights, namespace)
 
 
-async def _messages(texts: AsyncGenerator[str], end: str) -> AsyncGenerator[str]:
-    """The texts as messages of a stream, and last why it ends: for good, or with a problem that can pass."""
+async def _messages(rows: AsyncGenerator[Rows], end: str) -> AsyncGenerator[str]:
+    """The rows as messages of a stream, and last why it ends: for good, or with a problem that can pass."""
     try:
-        async with contextlib.aclosing(texts) as read:
-            async for text in read:
-                yield json.dumps({"text": text})
+        async with contextlib.aclosing(rows) as read:
+            async for part in read:
+                yield json.dumps(part._asdict())
     except Exception as error:
         can_pass = is_transient(error) or getattr(error, "status", 0) == 401
         yield json.dumps({"problem" if can_pass else "end": str(translated(error) or error)})
@@ -85,7 +85,7 @@ async def _messages(texts: AsyncGenerator[str], end: str) -> AsyncGenerator[str]
         yield json.dumps({"end": end})
 
 
-async def _all_ranks(request: web.Request) -> AsyncGenerator[str]:
+async def _all_ranks(request: web.Request) -> AsyncGenerator[Rows]:
     """The output of all ranks: the log of each launcher while there is one, else the file on the share."""
     viewer, key = request[VIEWER], _key(request)
     read: set[str] = set()
@@ -98,22 +98,22 @@ async def _all_ranks(request: web.Request) -> AsyncGenerator[str]:
         except Exception as error:
             if is_transient(error) or (refusal := translated(error)) is None:
                 raise
-            async for text in _share_instead(request, feed, refusal):
-                yield text
+            async for part in _share_instead(request, feed, refusal):
+                yield part
             return
         if pod and pod["metadata"]["uid"] not in read:
             read.add(pod["metadata"]["uid"])
             try:
-                async for text in _decoded(log_stream.chunks(pod, follow=True)):
-                    yield text
+                async for part in log_stream.rows(pod):
+                    yield part
             except Exception as error:
                 if not isinstance(translated(error), NotFound):
                     raise
                 # The pod was deleted in the meantime, and a next attempt may have another.
         elif is_finished(job):
             if not read:
-                async for text in _decoded(_share(request, feed, follow=True)):
-                    yield text
+                async for part in _share(request, feed):
+                    yield part
             return
         else:
             with contextlib.suppress(TimeoutError):
@@ -121,25 +121,29 @@ async def _all_ranks(request: web.Request) -> AsyncGenerator[str]:
                     await feed.wait_for_change(version, key)
 
 
-async def _share_instead(request: web.Request, feed: JobFeed, refusal: Exception) -> AsyncGenerator[str]:
+async def _share_instead(request: web.Request, feed: JobFeed, refusal: Exception) -> AsyncGenerator[Rows]:
     """The file on the share, for a viewer without the right to read pods."""
     try:
-        async for text in _decoded(_share(request, feed, follow=True)):
-            yield text
+        async for part in _share(request, feed):
+            yield part
     except Exception as error:
         raise CliError(f"{refusal}. {translated(error) or error}") from error
 
 
-async def _share(request: web.Request, feed: JobFeed, *, follow: bool) -> AsyncGenerator[bytes]:
-    key = _key(request)
-    job = await _job(feed, key)
+async def _share(request: web.Request, feed: JobFeed) -> AsyncGenerator[Rows]:
+    job, storage = await _job(feed, _key(request)), request[VIEWER].storage
+    async for part in log_stream.stdout_rows(job, storage, _end(request, feed)):
+        yield part
+
+
+def _end(request: web.Request, feed: JobFeed) -> Callable[[], bool]:
+    """Whether the job has ended, at the time of the call."""
 
     def has_ended() -> bool:
-        row = feed.rows.get(key)
+        row = feed.rows.get(_key(request))
         return row is None or row.is_finished
 
-    async for chunk in log_stream.stdout_chunks(job, request[VIEWER].storage, has_ended, follow=follow):
-        yield chunk
+    return has_ended
 
 
 async def _file(request: web.Request) -> web.StreamResponse:
@@ -149,7 +153,11 @@ async def _file(request: web.Request) -> web.StreamResponse:
     name = pod["metadata"]["name"] if pod else f"{key[1]}-stdout"
     response = web.StreamResponse(headers={**HEADERS, "Content-Disposition": f'attachment; filename="{name}.log"'})
     response.content_type = "text/plain"
-    stream = log_stream.chunks(pod, follow=False) if pod else _share(request, feed, follow=False)
+    if pod:
+        stream = log_stream.chunks(pod)
+    else:
+        job = await _job(feed, key)
+        stream = log_stream.stdout_chunks(job, request[VIEWER].storage, _end(request, feed))
     async with contextlib.aclosing(stream) as read:
         first = await anext(read, b"")  # an error is a page, not a broken file
         await response.prepare(request)
@@ -176,13 +184,6 @@ async def _log_pod(request: web.Request, feed: JobFeed) -> Object | None:
         if translated(error) is None:
             raise
         return None
-
-
-async def _decoded(chunks: AsyncGenerator[bytes]) -> AsyncGenerator[str]:
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    async with contextlib.aclosing(chunks) as read:
-        async for chunk in read:
-            yield decoder.decode(chunk)
 
 
 async def _job(feed: JobFeed, key: Key) -> Object:

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from horovodjob.terminal import rows
+
 MAX_SENTENCE_CHARACTERS = 300
-ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
-CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # With --tag-output, Open MPI 4 writes `[1,0]<stderr>:` before each line, and Open MPI 5 a blank after it.
 TAG = re.compile(r"^\[\d+,\d+\]<(?:stdout|stderr|stddiag)>: ?")
 # Open MPI writes its own messages between lines of dashes.
@@ -20,22 +20,14 @@ END_BY_SIGNAL = re.compile(r"^(Terminated|Killed|Hangup)$")
 ERROR = re.compile(
     r"^(?:[A-Za-z_][\w.]*)?(?:Error|Exception|Interrupt|Failure)\b|^horovodjob_trainer: |^[\w./ -]*\berror: "
 )
+TRACEBACK = re.compile(r"(?<!^)((?:\[\d+,\d+\]<stderr>: ?)?Traceback \(most recent call last\):)", re.MULTILINE)
 # The bars of Keras and of tqdm.
 BAR = re.compile(r"[\u2501\u2588]|\d%\|")
 
 
-def plain_lines(text: str) -> list[str]:
-    """The lines without escape sequences; of a line that was written over itself, such as a bar, the last state."""
-    found = []
-    for line in ESCAPE_SEQUENCE.sub("", text).split("\n"):
-        states = [state for state in line.split("\r") if state.strip()]
-        found.append(CONTROL_CHARACTER.sub("", states[-1]).rstrip() if states else "")
-    return found
-
-
 def failure_lines(text: str) -> str:
     """The output without bars and without what mpirun says twice; all of it if there is nothing else."""
-    lines = plain_lines(text)
+    lines = _rows(text)
     own = [line for line in _without_blocks(lines, REPETITION) if not BAR.search(line)]
     return "\n".join(own if any(line.strip() for line in own) else lines).strip()
 
@@ -47,9 +39,7 @@ def program_sentence(text: str, *, is_killed: bool = False) -> str:
     killed by a signal has not said why, unless it wrote an error.
     """
     lines = [
-        line
-        for line in (TAG.sub("", line).strip() for line in _without_blocks(plain_lines(text), END_OF_A_RANK))
-        if line
+        line for line in (TAG.sub("", line).strip() for line in _without_blocks(_rows(text), END_OF_A_RANK)) if line
     ]
     words = [line for line in lines if not BAR.search(line) and not END_BY_SIGNAL.match(line)]
     found = next((line for line in reversed(words) if ERROR.match(line)), words[-1] if words and not is_killed else "")
@@ -59,6 +49,11 @@ def program_sentence(text: str, *, is_killed: bool = False) -> str:
         if len(found) <= MAX_SENTENCE_CHARACTERS
         else f"{found[: MAX_SENTENCE_CHARACTERS - 1]}\N{HORIZONTAL ELLIPSIS}"
     )
+
+
+def _rows(text: str) -> list[str]:
+    """The rows that a terminal shows; a traceback begins a row, also behind a bar that has no end."""
+    return TRACEBACK.sub(r"\n\1", "\n".join(rows(text))).split("\n")
 
 
 def _without_blocks(lines: Sequence[str], beginning: re.Pattern[str]) -> Iterator[str]:

@@ -32,6 +32,13 @@ lose_logs() {
     HOROVODJOB_LOGS=
 }
 
+# last_lines BYTES: the last lines of standard input, without the states of progress bars, which ranks that still run
+# write behind the error of another one. A line without an end is read in parts, so that it takes no memory.
+last_lines() {
+    tr '\r' '\n' | fold -b -w 4096 |
+        LC_ALL=C sed -e '/[0-9]%|/s/.*\(Traceback (most\)/\1/' -e '/[0-9]%|/d' -e '/━/d' -e '/^$/d' | tail -c "$1"
+}
+
 # give_up REASON TEXT...: ends the container with a termination message, from which the operator reads both.
 # It replaces quotes, backslashes and control characters, which a JSON string cannot contain.
 give_up() {

@@ -156,9 +156,9 @@ umask "$HOROVODJOB_UMASK"
 # The termination message gets the last lines of both streams: the log of the container can end with a progress bar that
 # fills all the room of the message. If a file becomes read-only, only its lines are lost: tee continues with the others.
 mkfifo "$run/stdout" "$run/stderr" "$run/end_of_stdout" "$run/end_of_stderr"
-tail -c 1024 <"$run/end_of_stdout" >"$run/last_of_stdout" &
+last_lines 1023 <"$run/end_of_stdout" >"$run/last_of_stdout" &
 copies=$!
-tail -c 3072 <"$run/end_of_stderr" >"$run/last_of_stderr" &
+last_lines 3072 <"$run/end_of_stderr" >"$run/last_of_stderr" &
 copies="$copies $!"
 if [ -n "$execution_log" ]; then
     tee -a "$HOROVODJOB_LOGS/stdout.txt" "$run/end_of_stdout" <"$run/stdout" &
@@ -234,7 +234,11 @@ if [ "$code" = 0 ] && [ -z "$is_ending" ] && [ "$what" = mpirun ] && ! workers_a
     say "a worker does not answer: mpirun has lost unfinished ranks, so the exit code is $code"
 fi
 if [ "$code" != 0 ] && [ ! -s /dev/termination-log ]; then
-    { tr '\r' '\n' <"$run/last_of_stdout" | tail -n 5; cat "$run/last_of_stderr"; } >/dev/termination-log || :
+    {
+        tail -n 5 "$run/last_of_stdout"
+        if [ -s "$run/last_of_stdout" ]; then echo; fi # it can be without an end of its line
+        cat "$run/last_of_stderr"
+    } >/dev/termination-log || :
 fi
 # If ssh cannot connect to a worker, its node or the network has failed, and not the program. If a worker has no ssh
 # server any more, its container has ended, and its kubelet will report why. The operator reads the addresses.

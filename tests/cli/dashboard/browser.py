@@ -104,7 +104,7 @@ class Stream:
         text = ""
         while until not in text:
             message = json.loads(self.next())
-            text += message.get("text", "") + message.get("end", "")
+            text += message.get("finished", "") + message.get("end", "")
         return text
 
 

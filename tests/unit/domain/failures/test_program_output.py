@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horovodjob_operator.domain.program_output import failure_lines, plain_lines, program_sentence
+from horovodjob_operator.domain.program_output import failure_lines, program_sentence
 
 RULE = "-" * 74
 OPEN_MPI_4 = f"""{RULE}
@@ -44,10 +44,6 @@ slots that were requested by the application:
 """
 
 
-def test_a_line_is_what_a_terminal_shows_last() -> None:
-    assert plain_lines("a\rb\nred \x1b[31mapple\x1b[0m\n\x1b]0;title\x07end\r\n") == ["b", "red apple", "end", ""]
-
-
 @pytest.mark.parametrize("mpirun", [OPEN_MPI_4, OPEN_MPI_5])
 @pytest.mark.parametrize(
     ("output", "sentence"),
@@ -85,6 +81,12 @@ def test_the_lines_of_a_failure_have_what_only_mpirun_says_and_not_what_it_repea
     assert "process rank 1 with PID 0 on node gpu-3" in failure_lines(f"epoch 3\n{KILLED}")
     assert program_sentence(f"epoch 3\n{KILLED}", is_killed=True) == ""
     assert program_sentence(f"epoch 3\n{TRACEBACK}", is_killed=True) == "ValueError: bad shape (3, 4)"
+
+
+@pytest.mark.parametrize("bar", [1000 * TQDM_BAR, 40 * f"\r{KERAS_BAR}{60 * chr(8)}"])
+def test_a_traceback_behind_a_bar_without_an_end_is_whole(bar: str) -> None:
+    assert failure_lines(f"{bar[-2048:]}{TRACEBACK}") == TRACEBACK.strip()
+    assert failure_lines(f"{TRACEBACK}{bar[-2048:]}") == TRACEBACK.strip()
 
 
 @given(
