@@ -52,6 +52,10 @@ class Variant:
 VARIANTS = (
     Variant((), {"replicas": 1}),
     Variant(("ha",), {}),
+    Variant(
+        ("queue-policy",),
+        {"replicas": 1, "kueue": {"queueRequiredIn": {"matchLabels": {"horovodjob.dev/queue-required": "true"}}}},
+    ),
     Variant(("namespaced",), {"replicas": 1, "watchNamespaces": ["training"]}),
     Variant(
         ("workload-identity",),

@@ -1,0 +1,85 @@
+"""The policy that demands a queue of each job in the namespaces that an administrator selects."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from support.api_client import BASE, JOBS, Api, Object, job, wait_for
+
+POLICY = BASE.parent / "components" / "queue-policy" / "policy.yaml"
+QUEUE = "kueue.x-k8s.io/queue-name"
+NAMESPACE = "queue-required"
+TRAIN = f"{JOBS.format(NAMESPACE)}/train"
+NO_LABEL = {"metadata": {"labels": {QUEUE: None}}}
+NEEDS = "needs the label kueue.x-k8s.io/queue-name, with the name of a LocalQueue"
+STAYS = "it stays until the HorovodJob has ended"
+
+
+def named(name: str, queue: str | None, **spec: object) -> Object:
+    made = job(name, command=["true"], **spec)
+    made["metadata"]["labels"] = {} if queue is None else {QUEUE: queue}
+    return made
+
+
+def error_of(api: Api, *arguments: str, body: Object | None = None) -> str:
+    """The error of a command; empty if there is none."""
+    done = api.kubectl("-n", NAMESPACE, *arguments, stdin=json.dumps(body))
+    return done.stderr if done.returncode else ""
+
+
+def created(api: Api, body: Object, *options: str) -> str:
+    return error_of(api, "create", "-f", "-", *options, body=body)
+
+
+def changed(api: Api, patch: Object, name: str = "train") -> str:
+    return error_of(api, "patch", "hvj", name, "--type=merge", "-p", json.dumps(patch))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def selected_namespace(api: Api) -> Iterator[None]:
+    """A namespace with a job from before the policy."""
+    labels = {"horovodjob.dev/queue-required": "true"}
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
+    api.create("/api/v1/namespaces", body)
+    assert created(api, named("old", None, runPolicy={"suspend": True})) == ""
+    assert api.kubectl("apply", "-f", str(POLICY)).returncode == 0
+    wait_for("the policy", lambda: NEEDS in created(api, named("probe", None), "--dry-run=server"))
+    yield
+    assert api.kubectl("delete", "-f", str(POLICY)).returncode == 0
+    assert api.kubectl("delete", "namespace", NAMESPACE, "--wait=false").returncode == 0
+
+
+@pytest.fixture
+def train(api: Api) -> Iterator[Object]:
+    """A job with a queue."""
+    assert created(api, named("train", "gpus")) == ""
+    yield api.get(TRAIN)
+    api.delete(TRAIN)
+
+
+@pytest.mark.parametrize("queue", [None, ""])
+def test_a_job_without_a_queue_is_refused(api: Api, queue: str | None) -> None:
+    assert NEEDS in created(api, named("no", queue))
+
+
+@pytest.mark.usefixtures("train")
+def test_a_job_keeps_its_queue_or_gets_another_one_until_it_has_ended(api: Api) -> None:
+    assert STAYS in changed(api, NO_LABEL)
+    assert STAYS in changed(api, {"metadata": {"labels": {QUEUE: ""}}})
+    assert changed(api, {"metadata": {"labels": {QUEUE: "other"}}}) == ""
+    assert changed(api, {"spec": {"runPolicy": {"suspend": True}}}) == ""
+    api.patch(f"{TRAIN}/status", {"status": {"phase": "Failed", "completionTime": "2026-01-01T00:00:00Z"}})
+    assert changed(api, NO_LABEL) == ""
+
+
+def test_a_job_from_before_the_policy_may_end_but_not_start_again(api: Api) -> None:
+    assert changed(api, {"metadata": {"labels": {"team": "a"}}}, "old") == ""
+    assert NEEDS in changed(api, {"spec": {"runPolicy": {"suspend": False}}}, "old")
+    both = {"metadata": {"labels": {QUEUE: "gpus"}}, "spec": {"runPolicy": {"suspend": False}}}
+    assert changed(api, both, "old") == ""
+
+
+def test_other_namespaces_need_no_queue(api: Api) -> None:
+    done = api.kubectl("-n", "default", "create", "--dry-run=server", "-f", "-", stdin=json.dumps(named("free", None)))
+    assert done.returncode == 0, done.stderr
