@@ -51,7 +51,7 @@ def test_the_batches_are_the_same_from_memory_and_from_disk(tmp_path: Path, reco
 def test_class_names_come_from_a_file_and_a_label_without_a_name_is_rejected(
     tmp_path: Path, records: Any, train: Any, problem: Any
 ) -> None:
-    (tmp_path / "labels.txt").write_text("cat\n\ndog\n")
+    (tmp_path / "labels.txt").write_bytes(b"\xef\xbb\xbfcat\r\n\r\ndog\r\n")  # as an editor of Windows writes it
     records(tmp_path / "train.tfrecord", [0, 1, 0, 2])
     records(tmp_path / "test.tfrecord", [0, 1])
     source = data.load_dataset(request(tmp_path, cache="none")).train

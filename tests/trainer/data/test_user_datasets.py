@@ -59,6 +59,21 @@ def one():
 def different_parts():
     return NUMBERS.map(example), NUMBERS.map(lambda number: (number, number))
 
+def lines(text):
+    from pathlib import Path
+    Path("table.csv").write_bytes(text.encode())
+    table = tf.data.experimental.CsvDataset("table.csv", [tf.float32, tf.int64], header=True)
+    return table.map(lambda value, label: ([value], label))
+
+def short_line():
+    return lines("value,label\\n1,0\\n2\\n")
+
+def word():
+    return lines("value,label\\n1,0\\nsmall,1\\n")
+
+def no_lines():
+    return lines("")
+
 def random():
     return NUMBERS.map(lambda number: (tf.random.uniform((3,)), number))
 """
@@ -136,6 +151,9 @@ def test_a_function_can_return_a_test_part_of_its_own() -> None:
         ("ragged", "contains a RaggedTensorSpec; use dense tensors"),
         ("empty", "the dataset has no examples"),
         ("one", "one example cannot be split"),
+        ("short_line", "an example from number 0 on cannot be read: Expect 2 fields but have 1 in record; correct"),
+        ("word", "Field 0 in record is not a valid float: small; correct what the function reads"),
+        ("no_lines", "cannot be read: Can't read header of file; correct what the function reads"),
         ("different_parts", "both need the same structure, types and shapes"),
     ],
 )

@@ -41,6 +41,14 @@ def compile_model(model: Any, *flags: object, classes: int | None = 3) -> Any:
     return model
 
 
+def test_labels_of_one_class_are_rejected_unless_the_user_has_a_task(network: Any) -> None:
+    with pytest.raises(ModelError, match=r"^all labels are 0, and a classification needs at least two classes: check"):
+        compile_model(network(1), classes=1)
+    model = network(1)
+    model.compile("adam", "mse")
+    assert compile_model(model, classes=1).loss == "mse"
+
+
 @pytest.mark.parametrize(
     "flag",
     ["--optimizer=rmsprop", "--momentum=0.5", "--weight-decay=0.1", "--learning-rate=0.1", "--clip-norm=1",

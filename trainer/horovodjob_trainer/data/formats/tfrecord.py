@@ -110,7 +110,7 @@ def _files(folder: Path, part: str) -> list[str]:
 
 def _class_names(folder: Path) -> tuple[str, ...] | None:
     try:
-        text = (folder / NAMES_FILE).read_text("utf-8")
+        text = (folder / NAMES_FILE).read_text("utf-8-sig")  # editors of Windows begin it with a mark
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

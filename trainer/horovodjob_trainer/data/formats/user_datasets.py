@@ -1,8 +1,9 @@
 """Data sets from tf.data.Datasets of the user: checks, and reading by index or into memory."""
 
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from horovodjob_trainer.errors import DataError
 from horovodjob_trainer.launch import Launch
 
 READ_AT_ONCE = 256  # elements
+REASON_CHARACTERS = 300
 STRING_BYTES = 24  # of a tensor for each string, in addition to its content
 
 
@@ -126,7 +128,7 @@ def _read_into_memory(dataset: Any, needed: int, budget: int, threads: int, wher
     batches: list[Any] = []
     read, size = 0, 0
     with tf.device("CPU:0"):
-        for batch in with_private_threads(dataset.batch(READ_AT_ONCE), threads):
+        for batch in _sentences(with_private_threads(dataset.batch(READ_AT_ONCE), threads), where):
             batches.append(batch)
             read += int(tf.shape(tf.nest.flatten(batch)[0])[0])
             size += sum(_bytes(part) for part in tf.nest.flatten(batch))
@@ -138,6 +140,24 @@ def _read_into_memory(dataset: Any, needed: int, budget: int, threads: int, wher
         if not batches:
             return tf.zeros((0,))
         return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *batches)
+
+
+def _sentences(dataset: Any, where: str) -> Iterator[Any]:
+    """The elements. Raises DataError for an operation that fails; errors of Python code keep their traceback."""
+    import tensorflow as tf
+
+    read = 0
+    try:
+        for batch in dataset:
+            yield batch
+            read += READ_AT_ONCE
+    except tf.errors.OpError as error:
+        if "Traceback" in error.message:
+            raise
+        reason = " ".join(re.sub(r"\{\{.*?\}\}|\[Op:.*", "", error.message).split())[:REASON_CHARACTERS]
+        raise DataError(
+            f"{where}: an example from number {read} on cannot be read: {reason}; correct what the function reads"
+        ) from error
 
 
 def _bytes(part: Any) -> int:

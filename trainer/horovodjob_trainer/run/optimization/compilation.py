@@ -128,6 +128,11 @@ def _check_own_rate(optimizer: Any, configuration: Configuration) -> None:
 
 
 def _check_classes(configuration: Configuration, classes: int | None) -> None:
+    if classes == 1 and configuration.task is None:
+        raise ModelError(
+            "all labels are 0, and a classification needs at least two classes: check the labels, or make them numbers "
+            "with a fraction for a regression"
+        )
     used = {"label-smoothing": configuration.label_smoothing, "mixup": configuration.mixup,
             "cutmix": configuration.cutmix}  # fmt: skip
     for setting, value in used.items():
