@@ -170,6 +170,18 @@ def test_names_that_yaml_parses_as_other_types_stay_strings(helm4: Helm) -> None
     assert all(isinstance(value, str) for value in metadata["labels"].values())
 
 
+@pytest.mark.parametrize("where", ["parameters", "env"])
+@pytest.mark.parametrize("number", [9007199254740993, -9007199254740995])
+def test_a_number_that_helm_reads_inexactly_is_refused(where: str, number: int, helm: Helm, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(json.dumps({**MINIMAL, where: {"SEED": number}}))
+    refusal = helm.refusal("template", "train", str(CHART), "--values", str(values))
+    assert f"{where}.SEED is" in refusal
+    assert "quote it" in refusal
+    values.write_text(json.dumps({**MINIMAL, where: {"SEED": str(number)}}))
+    assert str(number) in helm("template", "train", str(CHART), "--values", str(values))
+
+
 def test_parameters_and_variables_keep_their_numbers(rendered: Callable[[Object], Object]) -> None:
     given = {"lr": 0.00001, "steps": 1000000, "shuffle": True, "name": 'a "b" <c>'}
     spec = rendered({**MINIMAL, "parameters": given, "env": given})["spec"]

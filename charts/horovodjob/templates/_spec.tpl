@@ -51,21 +51,26 @@ kueue.x-k8s.io/priority-class: {{ quote . }}
 {{- end }}
 {{- include "horovodjob.addParameters" (dict "spec" $spec "parameters" .Values.parameters) }}
 {{- range $name, $value := .Values.env }}
-{{- $variable := kindIs "map" $value | ternary $value (dict "value" (include "horovodjob.text" $value)) }}
+{{- $variable := kindIs "map" $value | ternary $value (dict "value" (include "horovodjob.text" (dict "path" (print "env." $name) "value" $value))) }}
 {{- $_ := set $spec "env" (append (default list $spec.env) (merge (dict "name" $name) $variable)) }}
 {{- end }}
 {{- toJson $spec }}
 {{- end }}
 
-{{- /* A value as a string; toString would write large numbers as 1e+06. */ -}}
+{{- /* A value as a string; toString would write large numbers as 1e+06. Takes path and value. */ -}}
 {{- define "horovodjob.text" -}}
-{{- kindIs "string" . | ternary . (toJson .) }}
+{{- if kindIs "float64" .value }}
+{{- if or (ge .value 9007199254740992.0) (le .value -9007199254740992.0) }}
+{{- fail (printf "\n\n%s is %s here, because Helm reads numbers beyond 2^53 inexactly: quote it, in a file of values or with --set-string" .path (toJson .value)) }}
+{{- end }}
+{{- end }}
+{{- kindIs "string" .value | ternary .value (toJson .value) }}
 {{- end }}
 
 {{- define "horovodjob.addParameters" -}}
 {{- $arguments := list }}
 {{- range $name, $value := .parameters }}
-{{- $arguments = append $arguments (printf "--%s=%s" $name (include "horovodjob.text" $value)) }}
+{{- $arguments = append $arguments (printf "--%s=%s" $name (include "horovodjob.text" (dict "path" (print "parameters." $name) "value" $value))) }}
 {{- end }}
 {{- with $arguments }}
 {{- if $.spec.launcherCommand }}
