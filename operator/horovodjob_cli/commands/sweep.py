@@ -103,7 +103,7 @@ def resume(
 def show(name: SweepName, workspace: Workspace = None, metric: Metric = None, goal: BestGoal = None) -> Any:
     """Show the trials of a sweep."""
     jobs = sweep_records.jobs_of(name, kube.namespace(workspace))
-    definition = sweep_records.parsed(name, sweep_records.definition_of(jobs).source, metric=metric, direction=goal)
+    definition = sweep_records.of_jobs(name, jobs, metric=metric, direction=goal)
     trials = sweep_records.trials_of(jobs, definition)
     setups = dict.fromkeys(trial.setup for trial in trials.values())
     for setup in setups:
@@ -128,7 +128,7 @@ def _summary(trials: Mapping[int, sweep_trials.Trial], definition: Definition, m
 def best(name: SweepName, workspace: Workspace = None, metric: Metric = None, goal: BestGoal = None) -> Any:
     """Show the best trial of a sweep, of those with the newest code, image and settings."""
     jobs = sweep_records.jobs_of(name, kube.namespace(workspace))
-    definition = sweep_records.parsed(name, sweep_records.definition_of(jobs).source, metric=metric, direction=goal)
+    definition = sweep_records.of_jobs(name, jobs, metric=metric, direction=goal)
     trials = sweep_records.trials_of(jobs, definition)
     own = sweep_records.compared(trials, definition)
     if others := len(trials) - len(own):

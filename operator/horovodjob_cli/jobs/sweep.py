@@ -174,6 +174,7 @@ class Sweep:
             self._jobs[number] = job
         self._trials[number] = trial
         self._check_metric(job, trial)
+        self._check_goal(job, trial)
         if self._study.observe(trial) and self._prune(job, trial):
             trial = self._trials[number]
             self._study.observe(trial)
@@ -198,6 +199,18 @@ class Sweep:
         if not self._has_named_metrics:
             self._has_named_metrics = True
             self._show(f"{sentence}, so far; {correction}")
+
+    def _check_goal(self, job: Object, trial: Trial) -> None:
+        """Raises CliError if nobody chose the direction, and the program declares the other one."""
+        definition = self.definition
+        declared = training_history.declared_goal([job], definition.metric)
+        if definition.is_goal_given or declared in (None, definition.goal):
+            return
+        raise CliError(
+            f"trial {trial.number} declares {declared} for {definition.metric}, and the sweep took the opposite from "
+            f"its name: `hvj sweep resume {definition.name} -w {self._namespace}` continues with {declared}, and its jobs "
+            "are kept"
+        )
 
     def _prune(self, job: Object, trial: Trial) -> bool:
         """Request the job's termination. Returns whether that was in time."""

@@ -12,7 +12,7 @@ from horovodjob.sweeps import trials as sweep_trials
 from horovodjob.sweeps.definition import Definition
 from horovodjob.sweeps.parameters import Value, text
 from horovodjob.sweeps.trials import State, Trial
-from horovodjob.training_history import Goal
+from horovodjob.training_history import Goal, declared_goal
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import CliError, NotFound, UsageError
 from horovodjob_cli.jobs import document_files, manifests
@@ -94,8 +94,18 @@ def of_file(path: Path, **changes: Any) -> Definition:
 
 
 def existing(name: str, namespace: str, **changes: Any) -> Definition:
-    """The definition that the jobs of a sweep have, as `parsed` gives it. Raises NotFound, UsageError."""
-    return parsed(name, definition_of(jobs_of(name, namespace)).source, **changes)
+    """The definition that the jobs of a sweep have, as `of_jobs` gives it. Raises NotFound, UsageError."""
+    return of_jobs(name, jobs_of(name, namespace), **changes)
+
+
+def of_jobs(name: str, jobs: list[Object], **changes: Any) -> Definition:
+    """The definition that the jobs have, as `parsed` gives it; without a direction, with that of their programs."""
+    source = definition_of(jobs).source
+    metric = changes.get("metric") or source.get("metric", "")
+    is_given = changes.get("direction") or (metric == source.get("metric") and source.get("direction"))
+    if not is_given and (declared := declared_goal(jobs, metric)):
+        changes["direction"] = declared.value
+    return parsed(name, source, **changes)
 
 
 def complete(trial: Trial | None, name: str) -> Trial:

@@ -204,6 +204,29 @@ def test_a_wrong_metric_is_seen_at_the_first_report_and_corrected(hvj: Hvj, tria
     assert hvj("sweep", "resume", "digits", "--metric", "val_accuracy").data["job"] == "digits-1"
 
 
+def test_the_direction_that_the_program_declares_wins_over_the_name_of_the_metric(
+    hvj: Hvj, cluster: ClusterState, trials: Trials, file: Path
+) -> None:
+    def declare(name: str, value: float) -> None:
+        end = {"epoch": 1, "value": value}
+        extremes = {"val_accuracy": {"min": end, "max": end, "mode": "min"}}
+        history = [{"epoch": 1, "time": TIME, "metrics": {"val_accuracy": value}}]
+        cluster.run(name, training={"epoch": 1, "progress": 0.5, "history": history, "extremes": extremes})
+
+    with hvj_process("sweep", "-f", str(file), "--trials", "2") as process:
+        trials.until("digits-0", "digits-1")
+        declare("digits-0", 0.9)
+        stderr = process.communicate(timeout=120)[1]
+    assert process.returncode == 1
+    assert "error: trial 0 declares min for val_accuracy, and the sweep took the opposite from its name" in stderr
+    declare("digits-1", 0.5)
+    for name in ("digits-0", "digits-1"):
+        cluster.succeed(name)
+    assert hvj("sweep", "resume", "digits").data["value"] == 0.5
+    assert hvj("sweep", "best", "digits").data["job"] == "digits-1"
+    assert hvj("sweep", "best", "digits", "--goal", "max").data["job"] == "digits-0"
+
+
 def test_a_metric_that_only_some_epochs_have_is_waited_for_until_the_first_trial_has_ended(
     trials: Trials, file: Path
 ) -> None:
