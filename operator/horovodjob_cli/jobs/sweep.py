@@ -206,10 +206,10 @@ class Sweep:
         declared = training_history.declared_goal([job], definition.metric)
         if definition.is_goal_given or declared in (None, definition.goal):
             return
+        resume = f"`hvj sweep resume {definition.name} -w {self._namespace}` continues with {declared}"
         raise CliError(
             f"trial {trial.number} declares {declared} for {definition.metric}, and the sweep took the opposite from "
-            f"its name: `hvj sweep resume {definition.name} -w {self._namespace}` continues with {declared}, and its jobs "
-            "are kept"
+            f"its name: {resume}, and its jobs are kept"
         )
 
     def _prune(self, job: Object, trial: Trial) -> bool:
