@@ -8,7 +8,7 @@ import typer
 
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
-from horovodjob_cli.errors import Stalled, TimedOut
+from horovodjob_cli.errors import NotFound
 from horovodjob_cli.jobs import batchai_records
 from horovodjob_cli.jobs.job_output import show_output
 from horovodjob_cli.jobs.wait_limit import WaitLimit
@@ -44,7 +44,9 @@ def advice_on_interrupt(job: kube.Object) -> Iterator[None]:
     """At the end of a wait before that of the job, prints how to attach to the job, terminate and delete it."""
     try:
         yield
-    except (Stalled, TimedOut):
+    except (NotFound, BrokenPipeError):  # the job was deleted, or nobody reads
+        raise
+    except Exception:
         message(advice(job), end="")
         raise
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from typing import Any
 from horovodjob.api.constants import API_VERSION, KIND
 from horovodjob.api.storage_account import key_secret_name
 from horovodjob_cli.cluster import kube
-from horovodjob_cli.errors import CliError
+from horovodjob_cli.errors import CliError, to_cli_error
 from horovodjob_cli.jobs import batchai_records, job_needs
 from horovodjob_cli.jobs.manifests import Submission
 from horovodjob_cli.terminal_text import message
@@ -52,8 +52,11 @@ def validate(submission: Submission) -> None:
 def create(submission: Submission) -> Object:
     """Create the Secrets and ConfigMaps and then the job, which owns those that only it uses.
 
-    If the job cannot be created, those that were created for it are deleted.
+    If the job cannot be created, those that were created for it are deleted. Without the right to change one, it
+    remains after the job.
     """
+    from kubernetes.client import ApiException
+
     made: list[Object] = []
     used: list[Object] = []
     try:
@@ -72,7 +75,11 @@ def create(submission: Submission) -> Object:
         raise
     for wanted, found in zip((*submission.secrets, *submission.config_maps), used, strict=True):
         if found["metadata"]["name"].startswith(f"{job['metadata']['name']}-"):
-            _own(job, wanted, found)
+            try:
+                _own(job, wanted, found)
+            except ApiException as error:  # the job exists, and runs
+                left = f"{wanted['kind']} {found['metadata']['name']} of job {batchai_records.display_name(job)}"
+                message(f"warning: {left} is not deleted with it: {to_cli_error(error)}")
     return job
 
 

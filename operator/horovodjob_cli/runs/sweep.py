@@ -127,10 +127,16 @@ def _created_code(made: Submission, sweep: Definition) -> list[Object]:
 
 
 def _is_mounted(code: Object, sweep: Definition) -> bool:
+    from kubernetes.client import ApiException
+
     name, namespace = code["metadata"]["name"], code["metadata"]["namespace"]
     try:
         jobs = jobs_of(sweep.name, namespace)
     except NotFound:
         return False
+    except ApiException as error:
+        if error.status != 403:
+            raise
+        return False  # a sweep lists its jobs before it creates one
     volumes = [volume for job in jobs for volume in job["spec"].get("volumes", ())]
     return any(volume.get("configMap", {}).get("name") == name for volume in volumes)
