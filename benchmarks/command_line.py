@@ -70,7 +70,7 @@ def measure_runs(rounds: int, root: Path) -> float:
         os.environ["AZURE_STORAGE_CONNECTION_STRING"] = connection_string
         run = ["run", "--detach", "--quiet", "--image", "trainer:1", "-w", NAMESPACE, "--share", SHARE, "train.py"]
         print(f"first run, {LARGE_BYTES / 1e6:.0f} MB: {measured(run, project)[0]:.2f} s", flush=True)
-        medians = []
+        medians: list[float] = []
         for what in ("nothing to send", "one changed file"):
             runs = []
             for number in range(rounds):
