@@ -22,6 +22,7 @@ from horovodjob.azurefiles.error_translation import translate_errors
 from horovodjob.azurefiles.errors import AlreadyExists, DirectoryNotFound, FileNotFound
 from horovodjob.azurefiles.files import Entry, FileState, Part
 from horovodjob.azurefiles.location import check_share_name, share_path
+from horovodjob.azurefiles.transport import new_transport
 
 # The oldest version that accepts tokens for shares too: private and sovereign clouds lag behind the newest.
 API_VERSION = "2024-11-04"
@@ -99,7 +100,7 @@ class Share:
             max_single_get_size=64 << 20,  # a read is one request, so its bytes are those of one version
             retry_policy=Retries(**RETRIES),
             permit_redirects=False,  # another host would get the SAS
-            transport=self._transport,
+            transport=self._transport or new_transport(),
         )
 
     def create(self, quota_gib: int | None = None) -> bool:
