@@ -22,7 +22,7 @@ from urllib3.exceptions import HTTPError
 from horovodjob_dashboard import token_access
 from horovodjob_dashboard.cluster_rows import WITHOUT_POOL, pod_on_node, pool_rows, queue_rows
 from horovodjob_dashboard.curves import charts_of_a_job, charts_of_jobs, ticks
-from horovodjob_dashboard.job_details import attempts, commands
+from horovodjob_dashboard.job_details import attempts, commands, pod_row
 from horovodjob_dashboard.job_rows import COLUMNS, ROWS_OF_A_PAGE, JobRow, Selection, owner, page, row
 from horovodjob_dashboard.operator_state import unanswered_change
 from horovodjob_dashboard.pages import Pages
@@ -135,6 +135,23 @@ def test_an_odd_job_costs_at_most_its_own_row(path: tuple[Any, ...], thing: Any,
     assert sorted(rows) == ["good", "odd"]
     assert len(shown) < 10_000, "no text fills the page"
     assert shown.count("<td") + shown.count('<th scope="row"') == 2 * 11
+
+
+@pytest.mark.parametrize(("quantity", "gpus"), [("1k", 1000), ("1Ki", 1024), ("1e3", 1000), ("0", 0), (8, 8)])
+def test_a_pod_with_any_quantity_of_gpus_has_a_row_and_counts_on_its_node(quantity: str | int, gpus: int) -> None:
+    limits = {"nvidia.com/gpu": quantity}
+    pod = {
+        "metadata": {"name": "odd", "namespace": "team", "labels": {"horovodjob.dev/role": "launcher"}},
+        "spec": {"nodeName": "gpu-1", "containers": [{"name": "launcher", "resources": {"limits": limits}}]},
+        "status": {"phase": "Running"},
+    }
+    assert pod_row(pod).gpus == str(gpus or "")
+    found = pod_on_node(pod)
+    assert found
+    assert found.gpus == gpus
+    node = {"metadata": {"name": "gpu-1"}, "spec": {}, "status": {"capacity": limits, "allocatable": limits}}
+    (pool,) = pool_rows([node], [found], NOON)
+    assert (pool.gpus, pool.used) == (gpus, gpus)
 
 
 @pytest.mark.parametrize("sort", [*COLUMNS, *(f"-{column}" for column in COLUMNS)])

@@ -9,6 +9,7 @@ from cli.cluster_state import ClusterState
 from cli.kubelet import NODE, Kubelet, Log
 from cli.program import hvj_process, terminal
 from horovodjob import Client
+from horovodjob.escaping import COLOR
 from support.api_client import Object, wait_for
 
 LINES = 40_000
@@ -115,6 +116,19 @@ def test_in_a_pipe_a_progress_bar_is_one_line_with_its_last_state(
     with (tmp_path / "raw").open("w") as file, hvj_process("attach", "train", "--raw", stdout=file) as process:
         process.communicate(timeout=120)
     assert (tmp_path / "raw").read_bytes() == b"\r0%\r50%\r100%\nnext\n"
+
+
+@pytest.mark.parametrize("command", [("attach", "train"), ("job", "logs", "-n", "train", "--no-prefix")])
+def test_in_a_pipe_the_bars_of_keras_and_nested_ones_are_what_a_terminal_shows_at_the_end(
+    cluster: ClusterState, log: Log, command: tuple[str, ...]
+) -> None:
+    bar = "\r\x1b[1m{}/2\x1b[0m \x1b[32m{}\x1b[0m - loss: {}"
+    keras = bar.format(1, "━", "0.5100") + 20 * "\b" + bar.format(2, "━━", "0.5  ")
+    log.write("begin", keras, "\router 0", "\rinner 1\x1b[A\router 1", "\rinner 2\x1b[A\router 2", "", "end")
+    end(cluster, log)
+    with hvj_process(*command) as process:
+        shown = [COLOR.sub("", line).rstrip() for line in process.communicate(timeout=120)[0].splitlines()]
+    assert shown == ["begin", "2/2 ━━ - loss: 0.5", "outer 0", "outer 2", "inner 2", "end"]
 
 
 @pytest.mark.parametrize("command", [("attach", "train"), ("job", "logs", "-n", "train")])
