@@ -61,8 +61,14 @@ axe.run({resultTypes: ["violations"]}).then(
 """
 
 
-# The document of the page itself, whose scripts have run.
-LOADED = "return !document.querySelector('meta[name=page-secret]') && document.readyState === 'complete'"
+# Whether this is the page itself, and its scripts have run: it is written into the document that asks for it, whose
+# state can be `complete` before.
+LOADED = """
+const has = (script) => document.querySelector(`script[src$="/${script}.js"]`);
+return Boolean(document.body) && !document.querySelector("meta[name=page-secret]")
+  && document.readyState === "complete" && (!has("dashboard") || typeof followLog === "function")
+  && (!has("job") || typeof folded === "function");
+"""
 
 
 class Chromium:
