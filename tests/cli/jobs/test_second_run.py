@@ -1,0 +1,86 @@
+"""A second run of a directory: the requests that it needs, and what it reads, do not grow with the directory."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.cluster_state import ClusterState
+from cli.program import Hvj
+from localcluster.control_plane.standalone import ControlPlane
+from support.azure_fakes.files.accounts import Account
+from support.azure_fakes.files.server import FilesService
+
+ACCOUNT = "mystorageaccount"
+FILES = 60
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with many small files and a large one, which were written some time ago."""
+    directory = tmp_path / "project"
+    directory.mkdir()
+    for number in range(FILES):
+        (directory / f"part{number}.txt").write_text(f"{number}")
+    (directory / "train.py").write_text("print(1)")
+    (directory / "data.bin").write_bytes(os.urandom(5 << 20))
+    monkeypatch.chdir(directory)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("horovodjob_cli.runs.digests.RECENT_SECONDS", -1)
+    return directory
+
+
+@pytest.fixture
+def large_reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The large files whose hash is computed."""
+    read, digest = [], hashlib.file_digest
+
+    def recorded(file: Any, name: str) -> Any:
+        if os.fstat(file.fileno()).st_size > 1 << 20:
+            read.append(Path(file.name))
+        return digest(file, name)
+
+    monkeypatch.setattr(hashlib, "file_digest", recorded)
+    return read
+
+
+def test_a_second_run_lists_the_share_twice_and_reads_no_large_file_that_has_not_changed(
+    hvj: Hvj,
+    project: Path,
+    cluster: ClusterState,
+    control_plane: ControlPlane,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    large_reads: list[Path],
+) -> None:
+    (tmp_path / "account" / "myshare").mkdir(parents=True)
+    run = ("run", "--detach", "--quiet", "--image", "trainer:1", "--share", "myshare", "--name")
+    with FilesService([Account(ACCOUNT, tmp_path / "account")]) as service:
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", service.connection_string(ACCOUNT))
+
+        def requests(name: str) -> tuple[list[str], list[str]]:
+            """What a run asks the share, and the API server."""
+            service.requests.clear()
+            known = len(control_plane.audit_log.read_text().splitlines())
+            assert hvj(*run, name, "train.py").code == 0
+            events = map(json.loads, control_plane.audit_log.read_text().splitlines()[known:])
+            own = [each for each in events if each.get("userAgent") == "hvj"]
+            asked = [f"{each['verb']} {each['objectRef'].get('resource')}" for each in own]
+            return [f"{each.method} {each.query.partition('&')[0]}" for each in service.requests], asked
+
+        first, _ = requests("first")
+        assert len(first) > 3 * FILES
+        assert large_reads == [Path("data.bin")]
+        large_reads.clear()
+        share, cluster_requests = requests("second")
+        assert (len(share), {each.partition(" ")[0] for each in share}) == (2, {"GET"}), share
+        # Whether the job exists, the dry run, the Secret of the share, which exists, and the job.
+        assert cluster_requests == ["get horovodjobs", "create horovodjobs", "create secrets", "create horovodjobs"]
+        (project / "train.py").write_text("print(2)")
+        share, again = requests("third")
+        changed = [each for each in share if not each.startswith("GET")]
+        assert (len(share) - len(changed), len(changed)) == (2, 3 + 3), share  # the file and the list: three each
+        assert (again, large_reads) == (cluster_requests, [])
