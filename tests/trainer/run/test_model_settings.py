@@ -274,3 +274,45 @@ def test_labels_that_do_not_fit_the_loss_are_rejected_before_the_first_step(kera
     check_default_loss((examples, tf.TensorSpec((3,))))
     with pytest.raises(ModelError, match="the labels are int64, so the loss is not known: set --task"):
         check_default_loss((examples, tf.TensorSpec((), tf.int64)))
+
+
+def transformer(keras: Any, *, text: bool, classes: int) -> Any:
+    """A small transformer for texts or, with a layer that has weights and a layer of its own, for images."""
+
+    class Patches(keras.layers.Layer):  # type: ignore[misc]
+        def __init__(self, **arguments: Any) -> None:
+            super().__init__(**arguments)
+            self.conv = keras.layers.Conv2D(8, 4, 4)
+
+        def build(self, shape: Any) -> None:
+            self.conv.build(shape)
+            self.positions = self.add_weight(shape=(1, 4, 8), name="positions", initializer="random_normal")
+
+        def call(self, images: Any) -> Any:
+            return keras.ops.reshape(self.conv(images), (-1, 4, 8)) + self.positions
+
+    layers = keras.layers
+    inputs = keras.Input((6,), dtype="int32") if text else keras.Input((8, 8, 3))
+    x = (layers.Embedding(20, 8, name="tokens") if text else Patches(name="patches"))(inputs)
+    x = layers.Add()([x, layers.MultiHeadAttention(2, 4, name="attention")(x, x)])
+    x = layers.GlobalAveragePooling1D()(layers.LayerNormalization(name="normal")(x))
+    return keras.Model(inputs, layers.Dense(classes, "softmax", name="head")(x))
+
+
+@pytest.mark.parametrize("suffix", ["weights.h5", "keras"])
+@pytest.mark.parametrize("text", [True, False], ids=["text", "images"])
+def test_a_transformer_is_tuned_from_a_file_with_another_head(
+    keras: Any, tmp_path: Path, *, text: bool, suffix: str
+) -> None:
+    from horovodjob_trainer.run.initial_weights import freeze_layers, load_initial_weights
+
+    source, model = (transformer(keras, text=text, classes=classes) for classes in (7, 3))
+    path = tmp_path / f"source.{suffix}"
+    (source.save if suffix == "keras" else source.save_weights)(path)
+    sentence = load_initial_weights(model, path)
+    assert sentence.endswith("except head, which has another shape and keeps its random weights")
+    for weight, expected in zip(model.weights[:-2], source.weights[:-2], strict=True):
+        np.testing.assert_array_equal(weight, expected)
+    assert all(np.isfinite(np.asarray(weight)).all() for weight in model.weights)
+    freeze_layers(model, ["all-but-last"])
+    assert [weight.path.split("/")[-2] for weight in model.trainable_variables] == ["head", "head"]
