@@ -14,7 +14,7 @@ SPECS: dict[str, Object] = {
     "gang": {"scheduling": {"gang": "Native"}},
 }
 SHORT_PHASES = ("Queued", "Starting")
-EVENTS_OF_SHORT_PHASES = ("Queued", "Admitted", "WorkersReady")
+EVENTS_OF_SHORT_PHASES = ("Queued", "Created", "Admitted", "WorkersReady")
 OWNED_KINDS = {
     "pods": "/api/v1",
     "secrets": "/api/v1",
