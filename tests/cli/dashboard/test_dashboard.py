@@ -123,6 +123,7 @@ def test_a_log_is_followed_from_its_end_and_downloaded(
         log.write("epoch 3")
         assert "epoch 3" in stream.log(until="epoch 3")
         log.end()
+        cluster.end("train-launcher", "launcher")  # Without it, the connection alone has ended.
         assert stream.log(until="ended") == "The container has ended."
     download = browser.get(f"{path}.txt")
     assert download.content.decode() == "epoch 1 ü\nepoch 2\nepoch 3\n"
