@@ -42,6 +42,9 @@ def selected_namespace(api: Api) -> Iterator[None]:
     labels = {"horovodjob.dev/queue-required": "true"}
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
     api.create("/api/v1/namespaces", body)
+    # Other tests of this API server apply the component, too.
+    assert api.kubectl("delete", "--ignore-not-found", "-f", str(POLICY)).returncode == 0
+    wait_for("no policy", lambda: not created(api, named("probe", None), "--dry-run=server"))
     assert created(api, named("old", None, runPolicy={"suspend": True})) == ""
     assert api.kubectl("apply", "-f", str(POLICY)).returncode == 0
     wait_for("the policy", lambda: NEEDS in created(api, named("probe", None), "--dry-run=server"))
