@@ -196,9 +196,9 @@ class HorovodJobStatus(Model):
         return self.phase is not None and self.phase.is_finished
 
     @property
-    def holds_quota(self) -> bool:
-        """Whether the job has ended, and its Workload could not be finished yet."""
-        return self.is_finished and self.condition(ConditionType.QUOTA_RELEASED) is not None
+    def is_over(self) -> bool:
+        """Whether the job is finished, and so is its Workload, if it has one."""
+        return self.is_finished and self.condition(ConditionType.QUOTA_RELEASED) is None
 
     def condition(self, type_: ConditionType) -> Condition | None:
         """The condition of this type, if the status has it."""

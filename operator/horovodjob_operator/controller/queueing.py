@@ -69,8 +69,7 @@ class Queueing:
 
         The Workload of a job that has ended is finished, and no longer watched.
         """
-        has_ended = job.status.is_finished and not job.status.holds_quota
-        return not uses_queue(job) or has_ended or self._workloads.has_listed(job.metadata.namespace)
+        return not uses_queue(job) or job.status.is_over or self._workloads.has_listed(job.metadata.namespace)
 
     def queue(self, state: JobState) -> Queue | None:
         """The queue of the job, with what is known of its Workload."""
@@ -91,8 +90,7 @@ class Queueing:
         """
         job, queue = context.job, context.observed.queue
         workload = queue.workload if queue else None
-        has_ended = job.status.is_finished and not job.status.holds_quota
-        if workload is None or workload.is_finished or not status.is_finished or has_ended:
+        if workload is None or workload.is_finished or not status.is_finished or job.status.is_over:
             return "", Requeue()
         body = finished_status(status, context.now)
         try:

@@ -195,34 +195,40 @@ def status_with_error(job: HorovodJob, status: HorovodJobStatus, error: str, now
     The status of Ready stays, because the error says nothing about the pods of the job.
     """
     ready = status.condition(ConditionType.READY)
-    others = (condition for condition in status.conditions if condition is not ready)
     message = f"the operator cannot reconcile the job, and keeps trying: {clean_text(error)}"
-    failing = Condition(
-        type=ConditionType.READY,
-        status=ready.status if ready else "False",
-        observed_generation=job.metadata.generation,
-        last_transition_time=ready.last_transition_time if ready else now,
-        reason=Reason.RECONCILE_ERROR,
-        message=message[:MAX_MESSAGE_CHARACTERS],
-    )
-    return status.model_copy(update={"conditions": (failing, *others)})
+    value = ready.status if ready else "False"
+    return _with_condition(job, status, ConditionType.READY, value, Reason.RECONCILE_ERROR, message, now)
 
 
 def status_with_held_quota(job: HorovodJob, status: HorovodJobStatus, problem: str, now: datetime) -> HorovodJobStatus:
     """The last status of a job, whose Workload cannot be finished for this reason; if it is empty, it is finished."""
-    held = status.condition(ConditionType.QUOTA_RELEASED)
-    conditions = tuple(condition for condition in status.conditions if condition is not held)
-    if problem:
-        condition = Condition(
-            type=ConditionType.QUOTA_RELEASED,
-            status="False",
-            observed_generation=job.metadata.generation,
-            last_transition_time=held.last_transition_time if held else now.replace(microsecond=0),
-            reason=Reason.QUEUE_UNAVAILABLE,
-            message=f"the Workload cannot be finished, the operator keeps trying: {clean_text(problem)}",
-        )
-        conditions = *conditions, condition
-    return status.model_copy(update={"conditions": conditions}) if problem or held else status
+    type_ = ConditionType.QUOTA_RELEASED
+    if not problem:
+        others = tuple(condition for condition in status.conditions if condition.type is not type_)
+        return status if others == status.conditions else status.model_copy(update={"conditions": others})
+    message = f"the Workload cannot be finished, the operator keeps trying: {clean_text(problem)}"
+    return _with_condition(job, status, type_, "False", Reason.QUEUE_UNAVAILABLE, message, now)
+
+
+def _with_condition(
+    job: HorovodJob,
+    status: HorovodJobStatus,
+    type_: ConditionType,
+    value: str,
+    reason: Reason,
+    message: str,
+    now: datetime,
+) -> HorovodJobStatus:
+    old = status.condition(type_)
+    changed = Condition(
+        type=type_,
+        status=value,
+        observed_generation=job.metadata.generation,
+        last_transition_time=old.last_transition_time if old and old.status == value else now.replace(microsecond=0),
+        reason=reason,
+        message=message[:MAX_MESSAGE_CHARACTERS],
+    )
+    return status.model_copy(update={"conditions": (*(one for one in status.conditions if one is not old), changed)})
 
 
 def _changed_conditions(

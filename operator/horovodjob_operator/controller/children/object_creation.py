@@ -27,7 +27,7 @@ from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kube.requests.writer import Writer
 from horovodjob_operator.logs import log_effect, log_warning
 
-# A job with thousands of pods must leave creations for other jobs, half of those that the operator sends at a time.
+# A job with thousands of pods leaves creations for other jobs: these are all that its namespace may have at a time.
 MAX_CONCURRENT_CREATIONS = 24
 Body = dict[str, Any]
 T = TypeVar("T")

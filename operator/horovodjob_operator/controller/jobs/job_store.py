@@ -59,7 +59,7 @@ def _failure_reason(status: Mapping[str, Any]) -> str:
 def finished_job(job: HorovodJob, version: int) -> FinishedJob | None:
     """A job in memory; None if it is not finished."""
     status, seconds = job.status, job.spec.run_policy.ttl_seconds_after_finished
-    if status.phase is None or status.completion_time is None or status.holds_quota:
+    if status.phase is None or status.completion_time is None or not status.is_over:
         return None
     delete_at = None if seconds is None else status.completion_time + timedelta(seconds=seconds)
     return FinishedJob(job.metadata.uid, version, status.phase, delete_at, job_failure(status))

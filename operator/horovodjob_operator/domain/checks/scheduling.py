@@ -5,6 +5,7 @@ from horovodjob_operator.domain.checks.backoff import requeue_delay
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.checks.unresponsive_node import overdue_at, overdue_pod_message
+from horovodjob_operator.domain.pods.pod_facts import KUEUE_POD_GATE
 
 # As Kueue's configuration names this kind.
 EXTERNAL_FRAMEWORK = f"{KIND}.{VERSION}.{GROUP}"
@@ -94,7 +95,7 @@ def _unschedulable_message(context: JobContext) -> str:
     """A message of the scheduler; those that count nodes precede those of pods that wait for their gang."""
     if gated := next((pod for pod in context.observed.pods if pod.has_kueue_gate and not pod.node), None):
         return (
-            f"Kueue queues pod {gated.name} by itself, apart from its job (scheduling gate kueue.x-k8s.io/admission): "
+            f"Kueue queues pod {gated.name} by itself, apart from its job (scheduling gate {KUEUE_POD_GATE}): "
             f"list {EXTERNAL_FRAMEWORK} in integrations.externalFrameworks of Kueue's configuration"
         )
     messages = [pod.unschedulable_message for pod in context.observed.pods if pod.unschedulable_message]

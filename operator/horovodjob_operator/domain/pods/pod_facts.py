@@ -9,6 +9,7 @@ from horovodjob.api.constants import (
     ANNOTATION_HOSTS,
     ANNOTATION_WORKLOAD_UID,
     KIND,
+    KUEUE_PREFIX,
     LABEL_ATTEMPT,
     LABEL_JOB,
     LABEL_REPLICA_INDEX,
@@ -33,7 +34,7 @@ PROVISIONING_REQUEST_ANNOTATIONS = (
     "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
 )
 # Of Kueue's integration for pods; the gate of a topology has another name.
-KUEUE_POD_GATE = "kueue.x-k8s.io/admission"
+KUEUE_POD_GATE = f"{KUEUE_PREFIX}admission"
 
 
 @dataclass(frozen=True, slots=True)

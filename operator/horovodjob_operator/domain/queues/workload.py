@@ -104,6 +104,11 @@ class Workload:
         return self.has("QuotaReserved") or bool(self.cluster_queue)
 
     @property
+    def has_lost_quota(self) -> bool:
+        """Whether it is evicted, and its reservation is still to be cleared."""
+        return self.has("Evicted") and self.has_reservation
+
+    @property
     def is_admitted(self) -> bool:
         """Whether its pods may run."""
         return self.has("Admitted") and not self.has("Evicted") and not self.is_finished

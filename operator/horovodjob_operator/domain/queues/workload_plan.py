@@ -13,7 +13,7 @@ from horovodjob.api.constants import ConditionType, Phase, Reason, Role
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.domain.checks.backoff import requeue_at
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.queues.queue import FAILED_TO_START, Queue, is_dispatched, queue_name
+from horovodjob_operator.domain.queues.queue import FAILED_TO_START, Queue, is_dispatched
 from horovodjob_operator.domain.queues.workload import Workload
 from horovodjob_operator.domain.resources.workload import has_other_request, priority_reference
 
@@ -64,31 +64,25 @@ def workload_plan(context: JobContext) -> WorkloadPlan:
         return WorkloadPlan(delete=not pods and phase is not Phase.TERMINATING, effect="deleted the finished Workload")
     if phase is Phase.TERMINATING:
         return _to_give_back(context, workload)
-    if workload.has("Evicted") and workload.has_reservation and phase is not Phase.SUSPENDED:
+    if phase is Phase.SUSPENDED and (workload.is_active or workload.is_prebuilt):
+        is_over = not pods and not workload.is_prebuilt
+        return WorkloadPlan(delete=is_over, effect="deleted the Workload of the suspended job")
+    if workload.has_lost_quota:
         return WorkloadPlan() if pods else _to_clear(workload, context.now)
     if phase is Phase.SUSPENDED:
-        return _of_suspended(context, workload)
+        return WorkloadPlan()  # An administrator holds this Workload, and another one would be active.
     if workload.is_prebuilt:
         return _to_report(context, workload)
     if has_no_use and workload.is_active:
         return WorkloadPlan(delete=not pods, effect="deleted the Workload until pods can be created")
     if not workload.has_reservation:
-        is_outdated = bool(queue_name(job)) and has_other_request(job, workload)
+        is_outdated = has_other_request(job, workload)
         return WorkloadPlan(request=is_outdated, effect="updated the Workload to the changed job")
     if not pods and not context.has_quota and workload.is_admitted and workload.is_active:
         return WorkloadPlan(delete=True, effect="deleted the Workload, which was admitted for another spec of the job")
     if _has_other_priority(context, workload):
         return WorkloadPlan(priority=True, effect="updated the priority of the Workload")
     return _to_report(context, workload)
-
-
-def _of_suspended(context: JobContext, workload: Workload) -> WorkloadPlan:
-    """A suspended job needs no Workload; one that an administrator holds keeps its hold for when it is resumed."""
-    if context.observed.pods or workload.is_prebuilt:
-        return WorkloadPlan()
-    if workload.is_active:
-        return WorkloadPlan(delete=True, effect="deleted the Workload of the suspended job")
-    return _to_clear(workload, context.now) if workload.has("Evicted") and workload.has_reservation else WorkloadPlan()
 
 
 def _has_no_use_for_quota(context: JobContext) -> bool:
@@ -105,11 +99,11 @@ def _to_dispatch(context: JobContext, queue: Queue) -> WorkloadPlan:
         return WorkloadPlan(create=bool(queue.name) and not is_suspended)
     if workload.is_finished:
         return WorkloadPlan()
-    if workload.has("Evicted") and workload.has_reservation and not (is_suspended and workload.is_active):
-        return _to_clear(workload, context.now)
     if (is_suspended and workload.is_active) or not queue.name:
         return WorkloadPlan(delete=True, effect="deleted the Workload of the suspended job")
-    is_outdated = bool(queue_name(job)) and not workload.has_reservation and has_other_request(job, workload)
+    if workload.has_lost_quota:
+        return _to_clear(workload, context.now)
+    is_outdated = not workload.has_reservation and has_other_request(job, workload)
     return WorkloadPlan(request=is_outdated, effect="updated the Workload to the changed job")
 
 

@@ -109,7 +109,12 @@ def max_execution_seconds(job: HorovodJob) -> int | None:
 
 
 def has_other_request(job: HorovodJob, workload: Workload) -> bool:
-    """Whether the job requests something else than its Workload. Raises InvalidJob."""
+    """Whether the job requests something else than its Workload. Raises InvalidJob.
+
+    A job without its label, which an administrator holds, requests nothing.
+    """
+    if not queue_name(job):
+        return False
     reference = priority_reference(job)
     return (
         workload.queue_name != queue_name(job)
