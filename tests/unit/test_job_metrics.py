@@ -200,13 +200,19 @@ def finished(namespace: str, name: str, at: datetime, reason: str = "BackoffLimi
     }
 
 
-def test_a_failed_job_has_a_series_with_its_name_and_reason_for_a_while() -> None:
+def store_of_failures() -> JobStore:
+    """The jobs `new` and `old`, which failed 10 and 70 minutes before noon."""
     store = JobStore()
     for minutes, name in ((10, "new"), (70, "old")):
         raw = finished("team", name, NOON - timedelta(minutes=minutes))
         job = finished_job_from_raw(raw, Metadata.model_validate(raw["metadata"]))
         assert job
         store.keep_finished(("team", name), job)
+    return store
+
+
+def test_a_failed_job_has_a_series_with_its_name_and_reason_for_a_while() -> None:
+    store = store_of_failures()
     failing = FakeCluster(training_job(runPolicy={"terminate": True}))
     failing.reconcile()
     store.states[failing.job.key] = JobState(failing.job, 1)
@@ -221,12 +227,8 @@ def test_a_failed_job_has_a_series_with_its_name_and_reason_for_a_while() -> Non
 
 def test_a_failed_job_that_is_deleted_keeps_its_series_for_the_same_while() -> None:
     """With ttlSecondsAfterFinished 0 a job is deleted before Prometheus scrapes."""
-    store = JobStore()
-    for minutes, name in ((10, "new"), (70, "old")):
-        raw = finished("team", name, NOON - timedelta(minutes=minutes))
-        job = finished_job_from_raw(raw, Metadata.model_validate(raw["metadata"]))
-        assert job
-        store.keep_finished(("team", name), job)
+    store = store_of_failures()
+    for name in ("new", "old"):
         assert store.delete(("team", name), name)
     failing = FakeCluster(training_job(runPolicy={"terminate": True}))
     failing.reconcile()

@@ -7,6 +7,7 @@ import pytest
 from cli.cluster_state import ClusterState
 from cli.dashboard.browser import dashboard
 from cli.dashboard.chromium import Chromium, chromium
+from cli.dashboard.in_cluster import Accounts
 from support.api_client import Api
 
 
@@ -39,3 +40,11 @@ def viewer(api: Api) -> Iterator[str]:
     api.create(roles, {"metadata": {"name": "dashboard-viewer"}, "rules": rules})
     yield "dashboard-viewer"
     api.delete(f"{roles}/dashboard-viewer")
+
+
+@pytest.fixture
+def accounts(api: Api, workspace: str) -> Iterator[Accounts]:
+    """Accounts of viewers in the test's workspace."""
+    made = Accounts(api, workspace)
+    yield made
+    made.close()

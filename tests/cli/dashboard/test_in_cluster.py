@@ -26,13 +26,6 @@ WATCHES = re.compile(
 
 
 @pytest.fixture
-def accounts(api: Api, workspace: str) -> Iterator[Accounts]:
-    made = Accounts(api, workspace)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def server(api: Api, accounts: Accounts, tmp_path: Path) -> Iterator[InCluster]:
     """A dashboard with a form to sign in."""
     with in_cluster(api, tmp_path, "--url=https://jobs.example.com", "--cluster=blue") as made:

@@ -25,13 +25,6 @@ def browser(workspace: str, service: FilesService) -> Iterator[Browser]:
         yield opened
 
 
-@pytest.fixture
-def accounts(api: Api, workspace: str) -> Iterator[Accounts]:
-    made = Accounts(api, workspace)
-    yield made
-    made.close()
-
-
 def test_the_log_of_all_ranks_begins_with_the_launcher_and_continues_with_that_of_the_next_attempt(
     browser: Browser, cluster: ClusterState, kubelet: Kubelet
 ) -> None:

@@ -26,13 +26,6 @@ IS_MARKED = "return window.isTheFirstDocument"
 
 
 @pytest.fixture
-def accounts(api: Api, workspace: str) -> Iterator[Accounts]:
-    made = Accounts(api, workspace)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def token(accounts: Accounts, api: Api, cluster: ClusterState) -> Iterator[str]:
     """A viewer of the jobs and logs of the test's workspace."""
     role = f"/apis/{RBAC}/v1/clusterroles"
@@ -111,6 +104,16 @@ def test_a_log_continues_after_the_api_server_was_away(
         assert "trying again" not in page.text.lower()
 
 
+def comes_back_after_sign_in(page: Chromium, server: InCluster, token: str, cluster: ClusterState) -> None:
+    """The list with the job `first` asks for a new session, and shows another job when another tab has one."""
+    page.shows("Your session has ended; sign in again. Sign in")
+    cluster.create("second")
+    with other_tab(page):
+        page.open(f"{server.origin}/").shows("Bearer token")
+        sign_in(page, token)
+    comes_back(page, "first", "second")
+
+
 def test_the_pod_of_the_dashboard_is_replaced(
     started_chromium: Chromium, api: Api, token: str, cluster: ClusterState, tmp_path: Path
 ) -> None:
@@ -121,12 +124,7 @@ def test_the_pod_of_the_dashboard_is_replaced(
         signed_in(page, server, token, "/").shows("first")
     page.shows("The connection is lost; trying again")
     with in_cluster(api, tmp_path, f"--port={port}") as server:
-        page.shows("Your session has ended; sign in again. Sign in")
-        cluster.create("second")
-        with other_tab(page):
-            page.open(f"{server.origin}/").shows("Bearer token")
-            sign_in(page, token)
-        comes_back(page, "first", "second")
+        comes_back_after_sign_in(page, server, token, cluster)
 
 
 def test_the_session_ends(
@@ -138,12 +136,7 @@ def test_the_session_ends(
         visitor = server.visitor()
         visitor.join(page)
         visitor.post("/sign-out", {})
-        page.shows("Your session has ended; sign in again. Sign in")
-        cluster.create("second")
-        with other_tab(page):
-            page.open(f"{server.origin}/").shows("Bearer token")
-            sign_in(page, token)
-        comes_back(page, "first", "second")
+        comes_back_after_sign_in(page, server, token, cluster)
 
 
 def test_the_viewer_has_too_many_streams(
