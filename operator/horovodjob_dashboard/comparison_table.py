@@ -4,7 +4,6 @@ Pure: jobs as the API server returns them in, rows, columns and charts out.
 """
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from horovodjob.api.constants import ANNOTATION_PARAMETERS
 from horovodjob.training_history import Goal, comparison, declared_goal, default_metric, metric_names, rank
 from horovodjob_dashboard.curves import charts_of_jobs
 from horovodjob_dashboard.job_rows import row
-from horovodjob_dashboard.parallel_axes import Axes, parallel_axes
+from horovodjob_dashboard.parallel_axes import Axes, finite_number, parallel_axes
 
 Object = dict[str, Any]
 MOST_CURVES = 8
@@ -148,7 +147,7 @@ def _columns(rows: Sequence[ComparedJob], metric: str, goal: Goal | None, settin
     found = [Column(key, title, is_number=True) for key, title in ends.items() if metric]
     keys = {f"{SETTING}{name}": name for name in settings}
     found += [
-        Column(key, title, all(_number(each.values.get(key)) is not None for each in rows))
+        Column(key, title, all(finite_number(each.values.get(key)) is not None for each in rows))
         for key, title in keys.items()
     ]
     return [Column("job", "Job", is_number=False), Column("phase", "Phase", is_number=False), *found]
@@ -157,7 +156,7 @@ def _columns(rows: Sequence[ComparedJob], metric: str, goal: Goal | None, settin
 def _ordered(rows: Sequence[ComparedJob], choice: Choice) -> list[ComparedJob]:
     """The rows in the chosen order, those without a value last; else the best first."""
     known = [each for each in rows if _value(each, choice.sort) is not None]
-    numbers = [_number(_value(each, choice.sort)) for each in known]
+    numbers = [finite_number(_value(each, choice.sort)) for each in known]
     keys: Sequence[Any] = numbers if None not in numbers else [str(_value(each, choice.sort)) for each in known]
     order = sorted(range(len(known)), key=lambda index: keys[index], reverse=choice.is_descending)
     return [*(known[index] for index in order), *(each for each in rows if _value(each, choice.sort) is None)]
@@ -166,14 +165,6 @@ def _ordered(rows: Sequence[ComparedJob], choice: Choice) -> list[ComparedJob]:
 def _value(row: ComparedJob, key: str) -> Any:
     value = row.values.get(key)
     return value["value"] if isinstance(value, Mapping) else value
-
-
-def _number(value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _axes(rows: Sequence[ComparedJob], columns: Sequence[Column], metric: str, goal: Goal | None) -> Axes | None:

@@ -12,6 +12,8 @@ LONGEST_TEXT = 14
 # From the best to the worst fifth.
 GRADES = 5
 LOGARITHMIC_FROM = 50.0
+# Beyond it, differences of values are not finite.
+LARGEST = 1e300
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +91,18 @@ def _height(share: float) -> float:
     return round(HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - TOP), 1)
 
 
-def _number(value: Any) -> float | None:
+def finite_number(value: Any) -> float | None:
+    """The value as a finite number; None if it is none."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) and abs(number) < 1e300 else None
+    return number if math.isfinite(number) else None
+
+
+def _number(value: Any) -> float | None:
+    number = finite_number(value)
+    return number if number is not None and abs(number) < LARGEST else None
 
 
 def _text(value: Any) -> str:
