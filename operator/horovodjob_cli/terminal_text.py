@@ -1,17 +1,8 @@
-"""Messages of the command line, and the texts of others in them."""
+"""Messages of the command line."""
 
 import sys
 
-from horovodjob.escaping import (
-    UNSAFE,
-    escaped,
-    escaped_data,
-    escaped_output,
-    escaped_stream,
-    json_escaped,
-)
-
-__all__ = ["UNSAFE", "escaped", "escaped_data", "escaped_output", "escaped_stream", "json_escaped", "message"]
+from horovodjob.escaping import escaped
 
 
 def message(text: str, end: str = "\n") -> None:

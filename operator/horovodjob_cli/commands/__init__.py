@@ -18,10 +18,11 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 from typer.models import ParameterInfo
 
+from horovodjob.escaping import escaped
 from horovodjob_cli import errors, options, output
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import name_completion
-from horovodjob_cli.terminal_text import escaped, message
+from horovodjob_cli.terminal_text import message
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

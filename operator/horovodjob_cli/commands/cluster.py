@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from horovodjob.escaping import escaped
 from horovodjob_cli import options
 from horovodjob_cli.cluster import aks, node_pools
 from horovodjob_cli.cluster.cluster_view import (
@@ -22,7 +23,7 @@ from horovodjob_cli.commands import CLUSTER_COMMANDS, command, group
 from horovodjob_cli.errors import CliError, UsageError
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.output import ListTable
-from horovodjob_cli.terminal_text import escaped, message
+from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
 COLUMNS = ListTable(

@@ -10,6 +10,7 @@ import typer
 
 from horovodjob.azurefiles.credentials import Options
 from horovodjob.azurefiles.errors import DirectoryNotFound
+from horovodjob.escaping import escaped_stream
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.files.file_transfers import download_to
@@ -27,7 +28,7 @@ from horovodjob_cli.options import (
     Workspace,
     parsed_duration,
 )
-from horovodjob_cli.terminal_text import escaped_stream, message
+from horovodjob_cli.terminal_text import message
 
 app = group("Files of a job on its share, also after its pods are deleted.")
 DirectoryId = Annotated[

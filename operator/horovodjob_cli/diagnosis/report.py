@@ -3,8 +3,8 @@
 import textwrap
 from collections.abc import Sequence
 
+from horovodjob.escaping import escaped
 from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Outcome
-from horovodjob_cli.terminal_text import escaped
 
 # Escape sequences: bold red, yellow, dim, green.
 COLORS = {Outcome.BLOCKS: "1;31", Outcome.WARNING: "33", Outcome.NOT_CHECKED: "2", Outcome.OK: "32"}

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from horovodjob.azurefiles.files import FileStore
+from horovodjob.escaping import escaped
 from horovodjob_cli.errors import UsageError
 from horovodjob_cli.files.shares import transfer_record
-from horovodjob_cli.terminal_text import escaped
 
 NAME_WIDTH = 28
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from horovodjob.api.constants import Phase, Role
-from horovodjob.escaping import COLOR
+from horovodjob.escaping import COLOR, escaped
 from horovodjob.terminal import Terminal
 from horovodjob_cli.errors import NotFound
 from horovodjob_cli.jobs import batchai_records, logs
@@ -18,7 +18,7 @@ from horovodjob_cli.jobs.log_lines import is_bar
 from horovodjob_cli.jobs.logs import Line, Selection, Unfinished
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.jobs.wait_notices import WaitNotices
-from horovodjob_cli.terminal_text import escaped, message
+from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
 OUTPUT = Selection(Role.LAUNCHER)  # mpirun forwards that of all ranks

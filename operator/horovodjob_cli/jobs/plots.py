@@ -10,9 +10,9 @@ from typing import Any
 
 from horovodjob import training_history
 from horovodjob.batchai.names import display_name
+from horovodjob.escaping import escaped
 from horovodjob_cli.errors import CliError, UsageError
 from horovodjob_cli.output import uses_color
-from horovodjob_cli.terminal_text import escaped
 
 Object = dict[str, Any]
 FORMATS = (".png", ".svg", ".pdf", ".html")

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from horovodjob.terminal import rows
-
 MAX_SENTENCE_CHARACTERS = 300
 # With --tag-output, Open MPI 4 writes `[1,0]<stderr>:` before each line, and Open MPI 5 a blank after it.
 TAG = re.compile(r"^\[\d+,\d+\]<(?:stdout|stderr|stddiag)>: ?")
@@ -53,6 +51,8 @@ def program_sentence(text: str, *, is_killed: bool = False) -> str:
 
 def _rows(text: str) -> list[str]:
     """The rows that a terminal shows; a traceback begins a row, also behind a bar that has no end."""
+    from horovodjob.terminal import rows  # only jobs that fail need the emulation of a terminal in memory
+
     return TRACEBACK.sub(r"\n\1", "\n".join(rows(text))).split("\n")
 
 
