@@ -279,6 +279,7 @@ CONTRADICTIONS = {
     '{"leaderElection": {"enabled": false}}': "set replicas to 1",
     '{"rbac": {"scope": "namespace"}}': "name the namespaces",
     '{"metrics": {"serviceMonitor": {"enabled": true}, "service": {"enabled": false}}}': "needs a Service",
+    '{"metrics": {"prometheusRule": {"enabled": true}}}': "or metrics.prometheusRule.selector for a scrape",
     '{"strategy": {"type": "Recreate", "rollingUpdate": {"maxSurge": 1}}}': "has no strategy.rollingUpdate: remove one",
     '{"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "0%"}}}': "no pod could be replaced: raise one",
     '{"podDisruptionBudget": {"maxUnavailable": null}}': "has neither minAvailable nor maxUnavailable: set one",

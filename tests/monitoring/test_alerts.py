@@ -1,15 +1,19 @@
 """The rules: promtool accepts them, each alert has unit tests and a runbook."""
 
+import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from support.api_client import ROOT
+from support.api_client import ROOT, binary
+from support.helm import HELM4
 from support.monitoring import program, rules
 
 UNIT_TESTS = Path(__file__).with_name("alerts_test.yaml")
+SCOPED = Path(__file__).with_name("scoped_alerts_test.yaml")
 ALERTS = {rule["alert"]: rule for group in rules()["groups"] for rule in group["rules"]}
 HEADINGS = ("## Meaning", "## Diagnosis", "## Mitigation")
 
@@ -23,10 +27,41 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("arguments", [("check", "rules", "rules.yaml"), ("test", "rules", UNIT_TESTS.name)])
-def test_promtool_passes(folder: Path, arguments: tuple[str, ...]) -> None:
+def promtool(folder: Path, *arguments: str) -> None:
+    """Runs a command that must succeed."""
     done = subprocess.run([program("promtool"), *arguments], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("check", "rules", "rules.yaml"), ("test", "rules", UNIT_TESTS.name)])
+def test_promtool_passes(folder: Path, arguments: tuple[str, ...]) -> None:
+    promtool(folder, *arguments)
+
+
+def rules_of_release(release: str, namespace: str, values: dict[str, Any]) -> Any:
+    """The groups of rules of a release of the chart with these values of `metrics.prometheusRule`."""
+    metrics = {"podMonitor": {"enabled": True}, "prometheusRule": {"enabled": True, **values}}
+    command = [binary(HELM4), "template", release, str(ROOT / "charts" / "horovodjob-operator")]
+    command += [f"--namespace={namespace}", "--show-only=templates/monitors.yaml", "--values=-"]
+    values_file = json.dumps({"metrics": metrics})
+    rendered = subprocess.run(command, input=values_file, capture_output=True, text=True, check=True).stdout
+    (rule,) = (each for each in yaml.safe_load_all(rendered) if each["kind"] == "PrometheusRule")
+    return rule["spec"]
+
+
+def test_rules_of_several_releases_are_each_for_one_operator(tmp_path: Path) -> None:
+    long = {"namespaces": ["sweeps"], "thresholds": {"queuedSeconds": 7200}}
+    west = {"clusterLabels": {"cluster": "west"}, "namespaces": ["team-a", "sweeps"], "namespaceThresholds": [long]}
+    west |= {"thresholds": {"queuedSeconds": 1800}}
+    releases: dict[str, tuple[str, str, dict[str, Any]]] = {
+        "west": ("a", "team-a", west),
+        "all": ("horovodjob-operator", "ml", {}),
+    }
+    for file, release in releases.items():
+        (tmp_path / f"{file}.yaml").write_text(yaml.safe_dump(rules_of_release(*release)))
+        promtool(tmp_path, "check", "rules", f"{file}.yaml")
+    (tmp_path / SCOPED.name).write_text(SCOPED.read_text())
+    promtool(tmp_path, "test", "rules", SCOPED.name)
 
 
 def test_each_alert_has_a_unit_test_in_which_it_fires() -> None:

@@ -24,6 +24,18 @@
 {{- range $part := list "service" "serviceMonitor" "podMonitor" "prometheusRule" "dashboards" }}
 {{- $_ := set $labels (printf "metrics.%s.labels" $part) (get $metrics $part).labels }}
 {{- end }}
+{{- with $metrics.prometheusRule }}
+{{- if and .enabled (not (or .selector $metrics.podMonitor.enabled $metrics.serviceMonitor.enabled)) }}
+{{- fail "metrics.prometheusRule needs the series of this operator: set metrics.podMonitor.enabled, metrics.serviceMonitor.enabled, or metrics.prometheusRule.selector for a scrape configuration of your own" }}
+{{- end }}
+{{- $seen := list }}
+{{- range .namespaceThresholds }}
+{{- range .namespaces }}
+{{- if has . $seen }}{{ fail (printf "metrics.prometheusRule.namespaceThresholds has the namespace %s twice: remove one of them" .) }}{{ end }}
+{{- $seen = append $seen . }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- $own := include "horovodjob-operator.labels" . | fromYaml }}
 {{- range $path, $set := $labels }}
 {{- range $label := keys (default dict $set) | sortAlpha }}

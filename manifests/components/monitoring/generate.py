@@ -219,13 +219,18 @@ def _panels(panels: tuple[Panel, ...]) -> Iterator[dict[str, Any]]:
 
 
 def rules() -> str:
-    """The rules with the chart's default values in place of the words in angle brackets."""
+    """The rules with the chart's default values in place of the words in angle brackets.
+
+    They are for every operator: kustomize cannot write the namespace of an overlay into an expression.
+    """
     values = yaml.safe_load((CHART / "values.yaml").read_text())["metrics"]["prometheusRule"]
-    words = {"namespace": "horovodjob-system", "deployment": "horovodjob-operator", **values["thresholds"]}
+    matchers = {"operator": "", "jobs": "", "deployment": 'deployment=~"(.+-)?horovodjob-operator(-.+)?"'}
+    labels = {"cluster": "".join(f"{label}, " for label in values["clusterLabels"])}
     text = RULES_TEMPLATE.read_text()
-    for word, value in {**words, "runbookUrlPrefix": values["runbookUrlPrefix"]}.items():
+    words = matchers | labels | values["thresholds"] | {"runbookUrlPrefix": values["runbookUrlPrefix"]}
+    for word, value in words.items():
         text = text.replace(f"<{word}>", str(value))
-    return RULES_HEADER + text
+    return RULES_HEADER + text.replace(", }", "}").replace("{}", "")
 
 
 def files() -> dict[Path, str]:
