@@ -34,6 +34,11 @@ OF_ACCOUNT = (
     f" == 'system:serviceaccount:{SYSTEM}:horovodjob-operator'",
     ".matches('^system:serviceaccount:[^:]+:([^:]+-)?horovodjob-operator(-[^:]+)?$')",
 )
+# The alerts of the chart are for one operator, those of the manifests for each.
+MATCHERS = re.compile(
+    rf'(, )?job="{SYSTEM}/horovodjob-operator"|namespace="{SYSTEM}", deployment="horovodjob-operator"'
+    r'|deployment=~"\(\.\+-\)\?horovodjob-operator\(-\.\+\)\?"'
+)
 IDENTITY = "00000000-0000-0000-0000-000000000000"
 
 
@@ -118,6 +123,8 @@ def _plain(value: Any) -> Any:
         items = [_plain(each) for each in value]
         is_rules = all(isinstance(each, dict) and "verbs" in each for each in items)
         return sorted(items, key=str) if is_rules else items
+    if isinstance(value, str):
+        return MATCHERS.sub("", value).replace("{}", "")
     if not isinstance(value, dict):
         return value
     plain = {key: _plain(inner) for key, inner in value.items() if key not in OF_RELEASES}
@@ -135,9 +142,12 @@ def _settings(env: list[Object]) -> Settings:
         each["name"]: each["value"] if "value" in each else fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
         for each in env
     }
-    reference = "$(HOROVODJOB_OPERATOR_LEASE_NAMESPACE)"
-    expanded = {name: value.replace(reference, SYSTEM) for name, value in variables.items()}
-    return Settings.from_environment(expanded)
+    return Settings.from_environment({name: expanded(value, variables) for name, value in variables.items()})
+
+
+def expanded(value: str, variables: Mapping[str, str]) -> str:
+    """The value of a variable in a container, with those that it refers to."""
+    return re.sub(r"\$\((\w+)\)", lambda found: variables[found[1]], value)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
@@ -164,19 +174,43 @@ def test_every_component_is_tested() -> None:
 
 
 # An overlay with both `namespace` and `namespaced` would move the Role out of the namespace of the jobs.
+@pytest.mark.parametrize("names", [{}, {"namePrefix": "ml-", "nameSuffix": "-x"}], ids=["", "prefix and suffix"])
 @pytest.mark.parametrize("layered", [False, True], ids=["one overlay", "components over an overlay"])
-def test_an_overlay_has_the_operator_in_another_namespace(layered: bool, api: Api, tmp_path: Path) -> None:
-    names = sorted(path.name for path in COMPONENTS.iterdir() if layered or path.name != "namespaced")
-    base, components = tmp_path / "base", [os.path.relpath(COMPONENTS / name, tmp_path) for name in names]
+def test_an_overlay_has_the_operator_in_another_namespace(
+    layered: bool, names: Object, api: Api, tmp_path: Path
+) -> None:
+    chosen = sorted(path.name for path in COMPONENTS.iterdir() if layered or path.name != "namespaced")
+    base, components = tmp_path / "base", [os.path.relpath(COMPONENTS / name, tmp_path) for name in chosen]
     base.mkdir()
-    inner = {"namespace": "ml-system", "resources": [os.path.relpath(BASE, base if layered else tmp_path)]}
+    inner = {"namespace": "ml-system", "resources": [os.path.relpath(BASE, base if layered else tmp_path)], **names}
     outer = {"resources": ["base"], "components": components} if layered else inner | {"components": components}
     (base / "kustomization.yaml").write_text(json.dumps(inner))
     (tmp_path / "kustomization.yaml").write_text(json.dumps(outer))
     done = api.kubectl("kustomize", str(tmp_path))
     assert done.returncode == 0, done.stderr
-    objects = [each for each in yaml.safe_load_all(done.stdout) if each["kind"] != "PrometheusRule"]
-    assert SYSTEM not in yaml.safe_dump_all(objects)
+    objects = list(yaml.safe_load_all(done.stdout))
+    assert SYSTEM not in done.stdout
     accounts = {each["metadata"]["name"] for each in objects if each["kind"] == "ServiceAccount"}
     subjects = [subject for each in objects for subject in each.get("subjects", ())]
     assert {(one["namespace"], one["name"] in accounts) for one in subjects} == {("ml-system", True)}
+    assert_references(objects, accounts)
+
+
+def assert_references(objects: list[Object], accounts: set[str]) -> None:
+    """Names of objects in fields that kustomize does not know."""
+    (operator,) = (
+        container
+        for each in objects
+        if each["kind"] == "Deployment"
+        for container in each["spec"]["template"]["spec"]["containers"]
+        if container["name"] == "operator"
+    )
+    variables = {each["name"]: each.get("value", "ml-system") for each in operator["env"]}
+    progress = expanded(expanded(variables["HOROVODJOB_OPERATOR_PROGRESS_URL"], variables), variables)
+    services = {each["metadata"]["name"] for each in objects if each["kind"] == "Service"}
+    assert progress.removeprefix("http://").partition(".ml-system.svc:8081/")[0] in services
+    (secret,) = (each for each in objects if each["kind"] == "Secret")
+    (monitor,) = (each for each in objects if each["kind"] == "PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["authorization"]["credentials"]["name"] == secret["metadata"]["name"]
+    assert secret["metadata"]["annotations"]["kubernetes.io/service-account.name"] in accounts
