@@ -17,7 +17,7 @@ from horovodjob.api.chart import values_schema_json
 from horovodjob.api.crd import schema_of
 from horovodjob.api.spec import HorovodJobSpec
 from support.api_client import JOBS, ROOT, Api, Object, job, wait_for
-from support.helm import Helm
+from support.helm import HELM3, Helm
 
 CHART = ROOT / "charts" / "horovodjob"
 EXAMPLES = ROOT / "manifests" / "examples"
@@ -346,3 +346,90 @@ def test_wait_ends_when_the_operator_reports_the_phase(
         assert not install.done()
         release.report(phase, ready)
         assert release.name in install.result()
+
+
+HASHED: Object = {**MINIMAL, "nameSuffixHash": True}
+ELASTIC: Object = {**HASHED, "elastic": {"minReplicas": 1, "maxReplicas": 4}, "worker": {"replicas": 2}}
+
+
+@pytest.mark.parametrize(
+    ("values", "changes", "is_another"),
+    [
+        (HASHED, {"image": "trainer:2"}, True),
+        (HASHED, {"worker": {"replicas": 2}}, True),
+        (HASHED, {"runPolicy": {"backoffLimit": 1}}, True),
+        (HASHED, {"run": "2"}, True),
+        (ELASTIC, {"elastic": {"minReplicas": 1, "maxReplicas": 5}}, True),
+        (ELASTIC, {"worker": {"replicas": 3}}, False),
+        (HASHED, {"runPolicy": {"suspend": True}}, False),
+        (HASHED, {"runPolicy": {"terminate": True, "ttlSecondsAfterFinished": 60}}, False),
+        (HASHED, {"worker": {"replicas": 1}, "podSecurity": "Restricted"}, False),
+        (HASHED, {"queue": "gpus", "priority": "urgent", "labels": {"team": "a"}}, False),
+    ],
+)
+def test_the_hash_of_a_name_changes_with_what_is_frozen(
+    values: Object, changes: Object, is_another: bool, rendered: Callable[[Object], Object]
+) -> None:
+    before, after = (rendered(one)["metadata"]["name"] for one in (values, {**values, **changes}))
+    assert (before != after) is is_another
+
+
+def test_the_hash_of_values_is_the_same_in_each_release_of_the_chart(helm: Helm) -> None:
+    """Another hash would run each training again when the chart is upgraded."""
+    program = {"image": "trainer:1", "command": ["train"], "parameters": {"lr": 0.01, "steps": 1000000}}
+    values = {**program, "worker": {"replicas": 2}, "env": {"A": True}, "shmSize": "1Gi", "run": 2}
+    values["nameSuffixHash"] = True
+    made = yaml.safe_load(helm("template", "train", str(CHART), "--values=-", stdin=json.dumps(values)))
+    assert made["metadata"]["name"] == "train-e7a399fa"
+
+
+def test_a_long_name_has_room_for_its_hash(rendered: Callable[[Object], Object]) -> None:
+    name = rendered({**HASHED, "name": "a" * 54})["metadata"]["name"]
+    assert name.startswith("a" * 45 + "-")
+    assert len(name) == 54
+
+
+def test_a_run_without_a_hash_is_refused(helm: Helm) -> None:
+    refusal = helm.refusal("template", "train", str(CHART), "--set", "command={train},run=2")
+    assert "run has an effect only on a name with a hash: set nameSuffixHash too" in refusal
+
+
+def test_a_release_that_gets_hashes_keeps_its_job(release: Release) -> None:
+    uid = release.api.get(release.path)["metadata"]["uid"]
+    keep = f"kubectl --namespace default annotate horovodjob {release.name} helm.sh/resource-policy=keep"
+    assert keep in release.refusal(nameSuffixHash=True)
+    done = release.api.kubectl(*keep.split()[1:])
+    assert done.returncode == 0, done.stderr
+    release.upgrade(nameSuffixHash=True)
+    assert release.api.get(release.path)["metadata"]["uid"] == uid
+
+
+def test_a_change_is_another_run_beside_the_earlier_one(helm: Helm, api: Api) -> None:
+    name = next(NAMES)
+
+    def runs() -> dict[str, str]:
+        found = api.get(f"{COLLECTION}?labelSelector=app.kubernetes.io/instance={name}")["items"]
+        return {one["spec"]["image"]: one["metadata"]["uid"] for one in found}
+
+    def apply(image: str, **values: Any) -> None:
+        given = json.dumps({**HASHED, "image": image, **values})
+        helm("upgrade", "--install", name, str(CHART), "--values=-", stdin=given)
+
+    apply("trainer:1")
+    first = runs()
+    apply("trainer:2")
+    both = runs()
+    assert both.keys() == {"trainer:1", "trainer:2"}
+    assert both["trainer:1"] == first["trainer:1"]
+    apply("trainer:2", runPolicy={"suspend": True})
+    assert runs() == both, "a suspension is no other run"
+    if helm.program == HELM3:
+        assert "metadata.resourceVersion" in helm.refusal("rollback", name, "1")
+        apply("trainer:1")
+    else:
+        helm("rollback", name, "1")
+    assert runs() == both, "the earlier run, which may have ended, is the release's again, and none is started"
+    apply("trainer:2")
+    assert runs() == both
+    helm("uninstall", name)
+    assert runs() == both, "only a user deletes a run"

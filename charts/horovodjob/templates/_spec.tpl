@@ -6,6 +6,29 @@
 {{- $name }}
 {{- end }}
 
+{{- /* The name of the job. A hash of 8 characters fits into the 54 of a name, and changes only where the API server would refuse the change. */ -}}
+{{- define "horovodjob.jobName" -}}
+{{- $name := include "horovodjob.name" . }}
+{{- if .Values.nameSuffixHash }}
+{{- $determines := include "horovodjob.spec" . | fromJson | include "horovodjob.checksums" }}
+{{- $run := include "horovodjob.text" (dict "path" "run" "value" (default "" .Values.run)) }}
+{{- printf "%s-%s" ($name | trunc 45 | trimSuffix "-") (print $determines $run | sha256sum | trunc 8) }}
+{{- else if .Values.run }}
+{{- fail "\n\nrun has an effect only on a name with a hash: set nameSuffixHash too" }}
+{{- else }}
+{{- $name }}
+{{- end }}
+{{- end }}
+
+{{- /* Annotations with which an earlier run stays when the release no longer has it, as YAML. */ -}}
+{{- define "horovodjob.keep" -}}
+{{- if .Values.nameSuffixHash -}}
+helm.sh/resource-policy: keep
+argocd.argoproj.io/sync-options: Prune=false,Delete=false
+argocd.argoproj.io/compare-options: IgnoreExtraneous
+{{- end }}
+{{- end }}
+
 {{- /* The labels and annotations that the chart sets, as YAML. */ -}}
 {{- define "horovodjob.labels" -}}
 app.kubernetes.io/name: {{ .Chart.Name | quote }}
@@ -37,7 +60,7 @@ kueue.x-k8s.io/priority-class: {{ quote . }}
 {{- define "horovodjob.spec" -}}
 {{- $empty := list "null" "\"\"" "[]" "{}" }}
 {{- $spec := dict "image" (default "" .Values.image) }}
-{{- range $field, $value := omit .Values "name" "experiment" "queue" "priority" "labels" "annotations" "parameters" "env" "enabled" "global" }}
+{{- range $field, $value := omit .Values "name" "nameSuffixHash" "run" "experiment" "queue" "priority" "labels" "annotations" "parameters" "env" "enabled" "global" }}
 {{- if has $field (list "worker" "logs" "runPolicy") }}
 {{- range $key, $inner := $value }}
 {{- if has (toJson $inner) $empty }}{{ $value = omit $value $key }}{{ end }}

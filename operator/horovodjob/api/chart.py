@@ -17,6 +17,8 @@ LABEL = {"type": "string", "maxLength": 63, "pattern": "^([A-Za-z0-9]([-A-Za-z0-
 # Values that are not fields of the spec.
 OTHERS: Mapping[str, Mapping[str, Any]] = {
     "name": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", "maxLength": 54},
+    "nameSuffixHash": {"type": "boolean"},
+    "run": {"type": ["string", "number"]},
     "experiment": LABEL,
     "queue": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "maxLength": 63},
     "priority": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "maxLength": 63},
