@@ -56,6 +56,7 @@ BURST = (
 TARGETS = (
     *(Target(row, *target) for row in ("burst-200", "burst-1000") for target in BURST),
     Target("wide", "all pods created, s", 1.05, of_floor=True),
+    Target("wide", "all workers run, s", 1.05, of_floor=True),
     Target("mixed", "small jobs beside the big one to alone, p50", 2),
     Target("mixed", "small jobs beside the big one, p50, s", 1.3, of_floor=True),
     Target("mixed", "Leases lost", 0),
