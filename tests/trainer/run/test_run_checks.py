@@ -270,7 +270,7 @@ def test_the_velocity_factor_scales_momentum() -> None:
         velocity.assign(np.full(velocity.shape, 3.0))
     step = build_step_function(model, [(model.optimizer, tf.Variable(0.1))])
     zeros = tf.data.Dataset.from_tensors((tf.zeros((4, 2)), tf.zeros((4, 1)))).repeat()
-    step(iter(zeros))  # without a gradient, only the factor and the momentum change the velocity
+    step(next(iter(zeros)))  # without a gradient, only the factor and the momentum change the velocity
     assert all(np.allclose(velocity, 0.9 * 0.1 * 3.0) for velocity in model.optimizer.momentums)
 
 
@@ -284,7 +284,7 @@ def test_a_step_that_prepares_its_batches_trains_as_on_prepared_batches() -> Non
     def trained(batch: tuple[Any, ...], *preparation: Any) -> Any:
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, kernel_initializer="ones")])
         model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.5)), "mse", jit_compile=False)
-        build_step_function(model, [], *preparation)(iter(tf.data.Dataset.from_tensors(batch)))
+        build_step_function(model, [], *preparation)(next(iter(tf.data.Dataset.from_tensors(batch))))
         return model.get_weights()
 
     def prepare(position: Any, examples: Any, labels: Any) -> Any:

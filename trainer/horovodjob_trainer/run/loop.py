@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -13,6 +14,7 @@ from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.checkpoint.writer import CheckpointWriter, WritePolicy
 from horovodjob_trainer.data.reading.example_reader import data_error
 from horovodjob_trainer.errors import JobError, NonFiniteLoss, RanksDiffer
+from horovodjob_trainer.hvd.exchange import is_concurrent
 from horovodjob_trainer.reporting.metric_values import mean_values
 from horovodjob_trainer.reporting.reporter import Reporter
 from horovodjob_trainer.run.coordination import Coordination, different_ranks, diverged_ranks
@@ -63,6 +65,8 @@ class Loop:
             averages_in_step=self.configuration.deterministic,
             log=setup.log,
         )
+        if commit is None and (is_concurrent or self.size == 1):
+            setup.termination.save_blocked = self.steps.save_blocked
         self.evaluation = Evaluation(
             self.model,
             setup.dataset.test,
@@ -120,7 +124,7 @@ class Loop:
     def _step(self, batches: Iterator[Any], epoch_end: int) -> dict[str, Any]:
         state, configuration = self.state, self.configuration
         self.learning_rates.set(state.position)
-        logs: dict[str, Any] = self.run_step(batches)
+        logs: dict[str, Any] = self.run_step(self.setup.termination.wait_for(partial(next, batches)))
         self.steps.record_step()
         ends_epoch = state.position >= epoch_end
         updates_weights = self.steps.updates_weights

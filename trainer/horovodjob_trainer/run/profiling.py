@@ -29,12 +29,12 @@ class ProfiledSteps:
         self.before = self.step = before
         self.is_active = self.is_done = False
 
-    def __call__(self, batches: Any) -> Any:
+    def __call__(self, batch: Any) -> Any:
         self.step += 1
         if self.step == self.first:
             self._attempt(lambda: tf.profiler.experimental.start(str(self.directory)))
             self.is_active = not self.is_done
-        logs = self.run_step(batches)
+        logs = self.run_step(batch)
         if self.is_active and self.step == self.last:
             for value in tf.nest.flatten(logs):
                 value.numpy()  # a GPU computes the step after the call

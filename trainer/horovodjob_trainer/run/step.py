@@ -20,7 +20,7 @@ def build_step_function(
     prepare: Callable[..., Any] = as_it_is,
     averaged: Sequence[Any] = (),
 ) -> Any:
-    """A compiled function that prepares the next batch and runs one step.
+    """A compiled function that prepares a batch and runs one step.
 
     It first multiplies the velocities of each optimizer by its factor, and averages the variables `averaged` over the
     ranks at the end.
@@ -31,10 +31,10 @@ def build_step_function(
 
     # Without AutoGraph, as in fit() of Keras: AutoGraph rewrites the source of every function that is called here.
     @tf.function(reduce_retracing=True, autograph=False)  # type: ignore[untyped-decorator]
-    def run_step(batches: Any) -> Any:
+    def run_step(batch: Any) -> Any:
         for velocity, factor in velocities:
             velocity.assign(velocity * tf.cast(factor, velocity.dtype))
-        logs = model.train_step(prepare(*next(batches)))
+        logs = model.train_step(prepare(*batch))
         average_moving_statistics(averaged)
         return logs
 

@@ -1,10 +1,12 @@
 """The checkpoints of a run and its agreed end, after steps that are the same on all ranks."""
 
 import math
+import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
+import tensorflow as tf
 
 from horovodjob_trainer import hvd
 from horovodjob_trainer.checkpoint.layout import CheckpointLayout
@@ -16,7 +18,9 @@ from horovodjob_trainer.hvd.collectives import SEED_STATE_NAME
 from horovodjob_trainer.hvd.learning_rate import innermost
 from horovodjob_trainer.run.coordination import Coordination, RoundResult
 from horovodjob_trainer.run.step import average_moving_statistics, moving_statistics
-from horovodjob_trainer.run.termination import Termination
+from horovodjob_trainer.run.termination import Place, Termination
+
+BLOCKED_ROUND_SECONDS = 1.0
 
 
 class StepCheckpoints:
@@ -112,6 +116,51 @@ class StepCheckpoints:
             self.log(self._termination_message())
         hvd.allgather_object(None)  # the other ranks stay alive until the checkpoint is on the disk
         raise Terminated("ended by SIGTERM")
+
+    def save_blocked(self) -> None:
+        """Write the checkpoint of the last step while a rank waits for a batch that does not come.
+
+        The threads of SIGTERM of all ranks call it, which return when it is on the disk. Without such a rank, or if one
+        has not received the signal, they do not return. An operation that the steps do not use connects them.
+        """
+        while not self._is_saved_blocked():
+            time.sleep(BLOCKED_ROUND_SECONDS)
+
+    def _is_saved_blocked(self) -> bool:
+        self._messages([0, 0])  # all ranks are here: from now on, none waits long for another
+        with self.termination.held() as place:
+            ranks = self._messages([self.state.step, place])
+            waiting = [rank for rank, (_, each) in enumerate(ranks) if each == Place.BATCH]
+            are_between = all(step == self.state.step and each != Place.ELSEWHERE for step, each in ranks)
+            if not (waiting and are_between and self.updates_weights and (self._accumulate == 1 or len(ranks) == 1)):
+                return False
+            deadline = self.termination.begin_last_write()
+            self._use_values_of(waiting[0])
+            if self.writer is not None:
+                names = self.coordination.rank_names(waiting)
+                self.log(f"The data does not respond: after SIGTERM, the next batch is missing on {names}")
+                self.writer.finish(self.variables, self.state, self._name(), deadline=deadline)
+            self._messages([0, 0])  # the other ranks stay alive until the checkpoint is on the disk
+        return True
+
+    def _use_values_of(self, rank: int) -> None:
+        """Give all ranks the values after the last step of one that waits: the others can be in the next step.
+
+        The next step changes their counters and statistics, but no weight, as it needs this rank.
+        """
+        self.average_statistics()
+        if hvd.size() > 1:
+            hvd.broadcast_variables(self.variables, root_rank=rank)
+        self.record_seeds()
+        self.state.draws = hvd.broadcast_object(self.state.draws, root_rank=rank)
+
+    def _messages(self, own: Sequence[int]) -> list[list[int]]:
+        """The numbers of all ranks."""
+        if hvd.size() == 1:
+            return [list(own)]
+        sent = tf.constant([own] * hvd.size(), tf.int64)
+        received: list[list[int]] = hvd.alltoall(sent, name="last_checkpoint").numpy().tolist()
+        return received
 
     def finish(self) -> None:
         """Wait until the checkpoint of the last step is on the disk. All ranks raise JobError if it cannot be."""

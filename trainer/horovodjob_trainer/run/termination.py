@@ -7,24 +7,38 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import NoReturn
+from enum import IntEnum
+from typing import NoReturn, TypeVar
+
+T = TypeVar("T")
 
 TERMINATED = 128 + signal.SIGTERM
 GRACE_SECONDS = 25.0  # the default grace period of a pod is 30 seconds
 # A step that takes this much longer than the previous steps waits for a rank that has ended.
 STALLED_STEPS, STALLED_SECONDS = 10, 5.0
+BLOCKED_SECONDS = 3.0  # without progress, after which the ranks ask each other whether one waits for its data
+
+
+class Place(IntEnum):
+    """Where the main thread of a training is."""
+
+    ELSEWHERE, BATCH, STEP = range(3)
 
 
 class Termination:
     """Handles SIGTERM in a separate thread, even while the main thread is blocked.
 
-    `last_message` returns what to print if the run ends before the main thread has ended it.
+    `last_message` returns what to print if the run ends before the main thread has ended it. `save_blocked` writes the
+    last checkpoint without the main thread, if that waits for data, and returns when it has done so.
     """
 
     def __init__(self) -> None:
         self.requested = False
         self.grace_seconds = GRACE_SECONDS
         self.last_message: Callable[[], str] | None = None
+        self.save_blocked: Callable[[], None] | None = None
+        self._place, self._next_step = Place.ELSEWHERE, threading.Lock()
+        self._is_saved = False
         self._is_training = self._is_left = False
         self._expects_pause = False
         self._last_heartbeat = time.monotonic()
@@ -79,8 +93,24 @@ class Termination:
         self.expect_pause()
         return time.monotonic() + self.grace_seconds
 
+    def wait_for(self, batch: Callable[[], T]) -> T:
+        """The batch of the next step, which lasts until the next heartbeat."""
+        self._place = Place.BATCH
+        try:
+            return batch()
+        finally:
+            with self._next_step:
+                self._place = Place.STEP
+
+    @contextmanager
+    def held(self) -> Iterator[Place]:
+        """The place of the main thread. Within this context, it does not begin the step whose batch it waits for."""
+        with self._next_step:
+            yield self._place
+
     def heartbeat(self) -> None:
         """Record that the training makes progress: call it after each step and each batch of an evaluation."""
+        self._place = Place.ELSEWHERE
         now = time.monotonic()
         seconds = now - self._last_heartbeat
         if not self._expects_pause:
@@ -102,18 +132,29 @@ class Termination:
     def _wait_for_end(self) -> None:
         self.requested = True
         start = time.monotonic()
+        saving = threading.Thread(target=self._save, name="last checkpoint", daemon=True)
         while (
             self._is_training
             and not self._is_left
+            and not self._is_saved
             and time.monotonic() - start < self.grace_seconds
             and not self._is_stalled(start)
         ):
+            is_blocked = time.monotonic() - max(self._last_heartbeat, start) > BLOCKED_SECONDS
+            if is_blocked and self.save_blocked is not None and saving.ident is None:
+                saving.start()
             time.sleep(0.05)
         if self._is_left:
             return
         if self._is_training and self.last_message is not None:
             print(self.last_message(), flush=True)
         exit_process(TERMINATED)
+
+    def _save(self) -> None:
+        if self.save_blocked is not None:
+            with suppress(Exception):  # another rank has ended
+                self.save_blocked()
+                self._is_saved = True
 
     def _is_stalled(self, start: float) -> bool:
         if self._expects_pause or not self._step_seconds:

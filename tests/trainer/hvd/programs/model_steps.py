@@ -292,7 +292,7 @@ def statistics_of_two_types() -> dict[str, Any]:
     step = build_step_function(model, [])
     batches = iter(tf.data.Dataset.from_tensors(data()).repeat())
     for _ in range(3):
-        step(batches)
+        step(next(batches))
     averaged = moving_statistics(model)
     own = flat(averaged)
     average_moving_statistics(averaged)

@@ -10,6 +10,9 @@ from horovodjob_trainer.hvd.exchange.interface import Exchange
 
 VARIABLE = "HOROVODJOB_EXCHANGE"
 
+is_concurrent = True
+"""Whether operations of different kinds and names can run at the same time, in any order."""
+
 exchange: Exchange  # mypy accepts no module with constants for a protocol; a test compares the names
 match os.environ.get(VARIABLE) or "horovod":
     case "horovod":
@@ -19,6 +22,6 @@ match os.environ.get(VARIABLE) or "horovod":
     case "mpi4py":
         from horovodjob_trainer.hvd.exchange import over_mpi
 
-        exchange = cast(Exchange, over_mpi)
+        exchange, is_concurrent = cast(Exchange, over_mpi), False
     case other:
         raise ImportError(f"{VARIABLE} is {other}, and must be horovod or mpi4py")

@@ -1,0 +1,101 @@
+"""A share with the images that does not respond while ranks read them."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from trainer.support.background_job import Job, stopped_step
+
+GRACE_SECONDS = 25
+OWN = """
+import time
+import keras
+import tensorflow as tf
+
+class Slow(keras.layers.Layer):
+    '''So slow that the run does not end before the test stops the share.'''
+
+    def call(self, inputs, training=False):
+        def wait(x):
+            time.sleep(0.05)
+            return x
+        if not training:
+            return inputs
+        outputs = tf.numpy_function(wait, [inputs], tf.float32)
+        outputs.set_shape(inputs.shape)
+        return outputs
+
+def build(shape, classes):
+    layers = [keras.layers.Flatten(), Slow(), keras.layers.Dense(classes, "softmax", kernel_initializer="zeros")]
+    return keras.Sequential([keras.Input(shape), *layers])
+"""
+
+
+def stop_share(folder: Path) -> None:
+    """Let every read of an image wait without end: a pipe without a writer stands for it."""
+    waiting = folder.with_name(".waiting")
+    for path in folder.rglob("*.png"):
+        pipe = waiting / path.relative_to(folder)
+        pipe.parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(pipe)
+    folder.rename(folder.with_name(".hidden"))
+    waiting.rename(folder)
+
+
+def continue_share(folder: Path) -> None:
+    """Let the images be read again."""
+    folder.rename(folder.with_name(".waiting"))
+    folder.with_name(".hidden").rename(folder)
+
+
+def kernel(directory: Path) -> Any:
+    (path,) = (directory / "saved_models").glob("*trained_model.h5")
+    with h5py.File(path) as file:
+        found: list[Any] = []
+        file["model_weights"].visititems(lambda name, item: found.append(item[()]) if name.endswith("kernel") else None)
+    return found[0]
+
+
+def test_sigterm_ends_ranks_that_wait_for_images_in_a_checkpoint_from_which_the_run_continues(
+    start: Callable[..., Job],
+    run: Callable[..., Any],
+    trainer: Callable[..., list[str]],
+    folders: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    data = tmp_path / "data"
+    shared = folders(data / "train", ant=40, bee=40)
+    folders(data / "test", ant=2, bee=2)
+    ranks, variables = 2, {"PYTHONPATH": str(tmp_path)}
+
+    def command(name: str) -> list[str]:
+        images = ("--dataset", "images", "--data", data, "--image-size", 16, "--cache", "none")
+        output = ("--dir", tmp_path / name, "--tensorboard", "none", "--grace-seconds", GRACE_SECONDS)
+        training = ("--optimizer", "adam", "--batch-size", 4, "--epochs", 6, "--threads", 1)
+        return trainer(*images, "--model", "own:build", *training, *output)
+
+    job = start(command("stopped"), ranks, variables)
+    job.wait_for("stopped/checkpoint-*.h5")
+    stop_share(shared)
+    time.sleep(2)  # the batches that were read before
+    stopped = time.monotonic()
+    for rank in reversed(range(ranks)):
+        job.send_signal(rank, signal.SIGTERM)
+    code, output = job.ended()
+    assert code == 128 + signal.SIGTERM, output
+    assert time.monotonic() - stopped < GRACE_SECONDS
+    assert "The data does not respond: after SIGTERM, the next batch is missing on rank " in output
+    assert stopped_step(output)
+    continue_share(shared)
+    ended = run(ranks, command("stopped"), variables)
+    assert ended.code == 0, ended.stderr
+    assert "resuming after epoch " in ended.stdout
+    assert run(ranks, command("whole"), variables).code == 0
+    np.testing.assert_allclose(kernel(tmp_path / "stopped"), kernel(tmp_path / "whole"), atol=1e-6)
