@@ -316,3 +316,15 @@ def test_a_transformer_is_tuned_from_a_file_with_another_head(
     assert all(np.isfinite(np.asarray(weight)).all() for weight in model.weights)
     freeze_layers(model, ["all-but-last"])
     assert [weight.path.split("/")[-2] for weight in model.trainable_variables] == ["head", "head"]
+
+
+@pytest.mark.parametrize("flags", [(), ("--label-smoothing", 0.1)])
+def test_the_first_step_is_traced_once(network: Any, flags: tuple[object, ...]) -> None:
+    import tensorflow as tf
+
+    from horovodjob_trainer.run.step import build_step_function
+
+    step = build_step_function(compile_model(network(), *flags), [])
+    labels = tf.one_hot([0, 1], 3) if flags else tf.constant([0, 1], tf.int64)
+    assert {"accuracy", "loss"} <= set(step((tf.zeros((2, 6)), labels)))
+    assert step.experimental_get_tracing_count() == 1

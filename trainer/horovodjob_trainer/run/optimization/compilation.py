@@ -1,5 +1,6 @@
 """Compilation of the model with optimizer, loss and metrics."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,10 +75,20 @@ def compile_model(model: Any, configuration: Configuration, classes: int | None)
         if configuration.task is not None:
             loss, metrics = task_loss_and_metrics(configuration.task, classes)
         model.compile(optimizer=optimizer, loss=loss, metrics=metrics, jit_compile=False)
+        _build_metrics(model, classes)
     if hasattr(model, "_compile_config"):
         model._compile_config = CompileConfig(model._compile_config.config)
     if len(model_optimizers(model)) == 1:
         model.optimizer.build(model.trainable_variables)
+
+
+def _build_metrics(model: Any, classes: int | None) -> None:
+    """Create the variables of the metrics: TensorFlow traces a step twice if they are created in its first trace."""
+    outputs: Sequence[Any] = getattr(model, "outputs", None) or ()
+    if classes is not None and len(outputs) == 1:
+        is_one_hot = loss_name(model) == CATEGORICAL
+        labels = keras.KerasTensor((None, classes), "float32") if is_one_hot else keras.KerasTensor((None,), "int64")
+        model._compile_metrics.build(labels, outputs[0])
 
 
 def base_learning_rate(optimizer: Any, configuration: Configuration, *, was_compiled: bool) -> float | None:
