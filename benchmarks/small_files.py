@@ -4,22 +4,22 @@
 
 Both send to a server of this machine that speaks the protocol of Azure Files, in a process of its own, and take turns.
 The puts create each file and write its content with as many threads as `hvj` has, under the final name: a put that is
-interrupted leaves an incomplete file, so `hvj` has one request more, the rename. The second run has one changed file,
-and with --bytes a large one that has not changed; its time has no start of Python in it. Exit status: 0 if the median
-of the ratios is at most 1.5, 1 if not.
+interrupted leaves an incomplete file. `hvj` does the same in a directory that it renames when all of a batch are
+complete. The second run has one changed file, and with --bytes a large one that has not changed; its time has no start
+of Python in it. Exit status: 0 if the median of the ratios is at most 1.5, 1 if not.
 """
 
 import argparse
 import contextlib
-import hashlib
 import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from azure.storage.fileshare import ShareClient
@@ -27,9 +27,10 @@ from azure.storage.fileshare import ShareClient
 from horovodjob.azurefiles.concurrency import FILES
 from horovodjob.azurefiles.credentials import Options, choose_account
 from horovodjob.azurefiles.share import RETRIES, Retries, Share
-from horovodjob.azurefiles.upload import upload_contents
+from horovodjob_cli.files.file_transfers import Display
 from horovodjob_cli.runs.directory import code_files
 from horovodjob_cli.runs.file_tree import file_tree
+from horovodjob_cli.runs.share_code import send_tree
 
 SERVER = """
 import sys, time
@@ -65,31 +66,36 @@ def share_server(directory: Path) -> Iterator[str]:
         server.stdin.close()
 
 
-def put_all(share: Share, directory: str, sources: Mapping[str, Path]) -> None:
-    """Each file by the SDK's own method."""
+def timed_puts(share: Share, sources: Mapping[str, Path]) -> float:
+    """Seconds to send each file by the SDK's own method."""
+    start = time.monotonic()
     client = ShareClient(
         share.account.endpoint, share.name, **share.account.credential(), retry_policy=Retries(**RETRIES)
     )
-    client.create_directory(directory)
+    client.create_directory("puts")
 
     def put(item: tuple[str, Path]) -> None:
         name, source = item
-        client.get_file_client(f"{directory}/{name}").upload_file(source.read_bytes())
+        client.get_file_client(f"puts/{name}").upload_file(source.read_bytes())
 
     with ThreadPoolExecutor(FILES) as pool:
         list(pool.map(put, sources.items()))
+    return time.monotonic() - start
 
 
-def timed_send(share: Share, store: str, project: Path) -> float:
+def timed_send(share: Share, project: Path) -> float:
     """Seconds to read the directory and to send what the share does not have, with the list."""
     start = time.monotonic()
-    tree = file_tree(code_files(project))
-    upload_contents(share, f"{store}/files", tree.sources)
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "tree"
-        path.write_bytes(tree.listed.encode())
-        upload_contents(share, f"{store}/trees", {hashlib.sha256(path.read_bytes()).hexdigest(): path})
+    send_tree(share, file_tree(code_files(project)), Display())
     return time.monotonic() - start
+
+
+def _alternated(first: Callable[[], float], second: Callable[[], float], *, is_reverse: bool) -> tuple[float, float]:
+    """The results of both, in the other order of calls if `is_reverse`."""
+    if not is_reverse:
+        return first(), second()
+    result = second()
+    return first(), result
 
 
 def main() -> None:
@@ -103,21 +109,20 @@ def main() -> None:
         root = Path(name)
         write_files(root / "project", given.files)
         with share_server(root / "account") as connection_string:
-            options = Options(connection_string=connection_string)
-            share = Share(choose_account(None, options, os.environ), SHARE)
+            account = choose_account(None, Options(connection_string=connection_string), os.environ)
             sources = file_tree(code_files(root / "project")).sources
             for number in range(given.rounds):
-                start = time.monotonic()
-                put_all(share, f"puts{number}", sources)
-                puts = time.monotonic() - start
-                sent = timed_send(share, f"code{number}", root / "project")
+                share = Share(account, f"{SHARE}{number}")
+                share.create()
+                send = partial(timed_send, share, root / "project")
+                puts, sent = _alternated(partial(timed_puts, share, sources), send, is_reverse=number % 2 == 1)
                 ratios.append(sent / puts)
                 print(f"round {number + 1}: puts {puts:.1f} s, hvj {sent:.1f} s, ratio {ratios[-1]:.2f}", flush=True)
             if given.bytes:
                 (root / "project" / "data.bin").write_bytes(random.Random(2).randbytes(given.bytes))
-                timed_send(share, "code0", root / "project")
+                send()
             (root / "project" / "part0" / "file0.txt").write_text("changed")
-            print(f"second run, one changed file: {timed_send(share, 'code0', root / 'project'):.2f} s")
+            print(f"second run, one changed file: {send():.2f} s")
     print(f"median ratio {sorted(ratios)[len(ratios) // 2]:.2f}, target at most {TARGET}")
     sys.exit(sorted(ratios)[len(ratios) // 2] > TARGET)
 

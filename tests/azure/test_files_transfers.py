@@ -1,5 +1,6 @@
 """Uploads and downloads with a service that fails: a transfer is complete, or leaves no file."""
 
+import hashlib
 import os
 import threading
 import time
@@ -10,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 from aiohttp import web
 
-from horovodjob.azurefiles import download
+from horovodjob.azurefiles import download, upload
 from horovodjob.azurefiles.concurrency import BLOCKS_OF_A_FILE, FILES
 from horovodjob.azurefiles.download import download_directory, download_file
 from horovodjob.azurefiles.errors import (
@@ -24,7 +25,8 @@ from horovodjob.azurefiles.errors import (
 )
 from horovodjob.azurefiles.files import FileState
 from horovodjob.azurefiles.share import Share
-from horovodjob.azurefiles.upload import upload_directory, upload_file
+from horovodjob.azurefiles.upload import upload_contents, upload_directory, upload_file
+from support.api_client import wait_for
 from support.azure_fakes.files.faults import Fault, Kind, Pending
 from support.azure_fakes.files.server import FilesService
 
@@ -352,3 +354,90 @@ def test_a_throttled_request_is_repeated_after_the_time_of_its_answer(
     upload_file(share, local / "a", "a")
     assert (disk / "a").read_text() == "1"
     assert [answered.status for answered in service.requests[:3]] == [429, 429, 201]
+
+
+BATCH_FILES = 25
+
+
+@pytest.fixture
+def contents(local: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """Small files by the SHA-256 of their contents, of more than one batch."""
+    monkeypatch.setattr(upload, "BATCH_FILES", BATCH_FILES)
+    found = {}
+    for number in range(BATCH_FILES + 10):
+        data = f"{number}".encode()
+        found[hashlib.sha256(data).hexdigest()] = path = local / f"{number}"
+        path.write_bytes(data)
+    return found
+
+
+def complete(disk: Path) -> list[Path]:
+    """The files that a run takes for complete."""
+    return [path for path in disk.rglob("*") if path.is_file() and ".hvj-" not in str(path)]
+
+
+def test_a_small_file_of_many_takes_two_requests_and_is_sent_once(
+    share: Share, service: FilesService, contents: dict[str, Path], local: Path, disk: Path
+) -> None:
+    places = upload_contents(share, "files", contents)
+    assert len(service.requests) <= 2 * len(contents) + 2 * 5  # the directories and their names
+    assert {digest: (disk / "files" / place / digest).read_bytes() for digest, place in places.items()} == {
+        digest: path.read_bytes() for digest, path in contents.items()
+    }
+    service.requests.clear()
+    assert (upload_contents(share, "files", contents), written(service)) == (places, [])
+    (local / "new").write_text("new")
+    new = hashlib.sha256(b"new").hexdigest()
+    assert upload_contents(share, "files", contents | {new: local / "new"}) == places | {new: ""}
+    assert written(service) == [new]
+
+
+@pytest.mark.parametrize("comp", ["range", "rename", ""])
+def test_a_batch_that_fails_leaves_nothing(
+    share: Share, service: FilesService, contents: dict[str, Path], disk: Path, comp: str
+) -> None:
+    (disk / "files").mkdir()
+    service.faults.add(Kind.DENIED, "PUT", comp, after=1 if comp == "rename" else BATCH_FILES + 5)
+    with pytest.raises(AccessDenied) as raised:
+        upload_contents(share, "files", contents)
+    assert ".hvj-" not in str(raised.value)
+    wait_for("no partial file", lambda: not list(disk.rglob("*.hvj-*")))
+    assert len(complete(disk)) == BATCH_FILES
+
+
+def test_a_batch_survives_a_rename_with_a_lost_answer(
+    share: Share, service: FilesService, contents: dict[str, Path], disk: Path
+) -> None:
+    service.faults.add(Kind.LOST_ANSWER, "PUT", "rename")
+    upload_contents(share, "files", contents)
+    assert len(complete(disk)) == len(contents)
+
+
+def test_a_batch_of_an_upload_that_was_killed_is_sent_again_and_deleted_when_it_is_old(
+    share: Share, service: FilesService, contents: dict[str, Path], disk: Path
+) -> None:
+    old, active = (disk / "files" / f".{name}.hvj-{name * 16}" for name in "ab")
+    for batch in (old, active):
+        batch.mkdir(parents=True)
+        (batch / next(iter(contents))).write_text("half")
+        os.utime(batch, (time.time() - 7200,) * 2)
+    os.utime(old / next(iter(contents)), (time.time() - 7200,) * 2)
+    places = upload_contents(share, "files", contents)
+    assert (old.exists(), active.exists()) == (False, True)
+    assert {place for place in places.values() if ".hvj-" in place} == set()
+    assert len(complete(disk)) == len(contents)
+
+
+def test_an_upload_whose_batch_was_deleted_as_stale_does_not_complete_it(
+    share: Share, contents: dict[str, Path], disk: Path
+) -> None:
+    def other_upload(_: str, done: int, __: int) -> None:
+        for batch in (disk / "files").glob(".*.hvj-*"):
+            for path in (*batch.iterdir(), batch):
+                os.utime(path, (time.time() - 7200,) * 2)
+        if done:
+            upload_contents(share, "files", {})
+
+    with pytest.raises(FilesError):
+        upload_contents(share, "files", contents, other_upload)
+    assert complete(disk) == []

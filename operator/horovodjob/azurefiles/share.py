@@ -200,6 +200,16 @@ class Share:
         except FileNotFound as error:
             raise DirectoryNotFound(str(error)) from error
 
+    def rename_directory(self, path: str, new_path: str) -> None:
+        """Give a directory a name that no other has. Raises DirectoryNotFound."""
+        try:
+            with translate_errors(self.account, self.name, new_path):
+                self._directory(path).rename_directory(share_path(new_path))
+        except FileNotFound as error:
+            # The SDK repeats a rename that succeeded if only the response was lost.
+            if not self.is_directory(new_path):
+                raise DirectoryNotFound(str(error)) from error
+
     def download_url(self, path: str, expiry: datetime) -> str | None:
         """A link that reads the file without a sign-in until `expiry`; None without the account's key."""
         if self.account.key is None:

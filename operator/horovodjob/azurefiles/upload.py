@@ -6,14 +6,15 @@ import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from horovodjob.azurefiles.concurrency import BLOCKS_OF_A_FILE, GRACE_SECONDS, Transfers
+from horovodjob.azurefiles.concurrency import BLOCKS_OF_A_FILE, FILES, GRACE_SECONDS, Transfers
 from horovodjob.azurefiles.error_translation import translate_errors
 from horovodjob.azurefiles.errors import DirectoryNotFound, FileChanged, FileNotFound, FilesError
 from horovodjob.azurefiles.files import Entry, Plan, Progress, joined, no_plan, no_progress
@@ -23,6 +24,10 @@ BLOCK_BYTES = 4 << 20  # the service's limit of a request
 PARTIAL = re.compile(r"\..+\.hvj-[0-9a-f]{16}")
 # Since its last write, a partial file is of an upload that was killed: one that runs writes every few seconds.
 STALE_SECONDS = 3600
+# A batch is complete as a whole, which saves each of its files a request: an interrupted upload sends it again.
+BATCH_FILES = 200
+FEWEST_OF_BATCHES = 20
+MOST_DELETIONS = 32  # at the same time
 
 
 def upload_file(share: Share, source: Path, path: str, progress: Progress = no_progress) -> None:
@@ -38,21 +43,55 @@ def upload_contents(
     sources: Mapping[str, Path],
     progress: Progress = no_progress,
     plan: Plan = no_plan,
-) -> None:
+) -> dict[str, str]:
     """Upload the files that the directory does not have; each has the SHA-256 of its content as its name.
 
-    A second call continues an upload. Raises FilesError, OSError.
+    Returns in which directory below `directory` each file is: many small ones are sent in batches. A second call
+    continues an upload. Raises FilesError, OSError.
     """
+    there = _contents(share, directory)
+    missing = {digest: source for digest, source in sorted(sources.items()) if digest not in there}
+    sizes = {digest: source.stat().st_size for digest, source in missing.items()}
+    plan(len(missing), sum(sizes.values()))
+    small = [digest for digest, size in sizes.items() if size <= BLOCK_BYTES]
+    batches = [small[start : start + BATCH_FILES] for start in range(0, len(small), BATCH_FILES)]
+    for batch in batches if len(small) >= FEWEST_OF_BATCHES else ():
+        name = _upload_batch(share, directory, {digest: missing.pop(digest) for digest in batch}, progress)
+        there |= dict.fromkeys(batch, name)
+    files = [(source, joined(directory, digest)) for digest, source in missing.items()]
+    _Upload(share, progress, by_content=True).run(files)
+    return {digest: there.get(digest, "") for digest in sources}
+
+
+def _contents(share: Share, directory: str) -> dict[str, str]:
+    """In which directory below `directory` each of its files is: empty for itself. Creates it if it is missing."""
     try:
-        there = share.entries(directory)
+        entries = share.entries(directory)
     except DirectoryNotFound:
         share.create_directory(directory)
-        there = []
-    _delete_stale(share, directory, there)
-    missing = sources.keys() - {entry.name for entry in there}
-    files = [(sources[digest], joined(directory, digest)) for digest in sorted(missing)]
-    plan(len(files), sum(source.stat().st_size for source, _ in files))
-    _Upload(share, progress, by_content=True).run(files)
+        return {}
+    _delete_stale(share, directory, entries)
+    batches = [entry.name for entry in entries if entry.is_directory and not PARTIAL.fullmatch(entry.name)]
+    with ThreadPoolExecutor(FILES) as pool:
+        of_batches = list(pool.map(lambda batch: share.entries(joined(directory, batch)), batches))
+    found = {file.name: batch for batch, files in zip(batches, of_batches, strict=True) for file in files}
+    return found | {entry.name: "" for entry in entries if not entry.is_directory}
+
+
+def _upload_batch(share: Share, directory: str, sources: Mapping[str, Path], progress: Progress) -> str:
+    """Upload files to a new directory, which gets its name, the result, when all of them are complete."""
+    name = secrets.token_hex(8)
+    temporary = joined(directory, _temporary(name))
+    share.create_directory(temporary)
+    upload = _Upload(share, progress, by_content=True, batch=temporary)
+    try:
+        upload.run([(source, joined(directory, digest)) for digest, source in sources.items()])
+        share.rename_directory(temporary, joined(directory, name))
+    except BaseException:
+        upload.delete_partial()
+        _within_grace(lambda: share.delete_directory(temporary))
+        raise
+    return name
 
 
 def upload_directory(
@@ -105,22 +144,26 @@ def delete_entry(share: Share, path: str, *, is_directory: bool) -> None:
 class _Upload:
     """Uploads to one share that run at the same time, and their partial files."""
 
-    def __init__(self, share: Share, progress: Progress, *, by_content: bool = False) -> None:
+    def __init__(self, share: Share, progress: Progress, *, by_content: bool = False, batch: str = "") -> None:
         self.share, self.progress, self.transfers = share, progress, Transfers()
-        self.by_content = by_content
+        self.by_content, self.batch = by_content, batch
         self.partial: set[str] = set()
 
     def run(self, files: list[tuple[Path, str]]) -> None:
         try:
             self.transfers.run(self._upload, files)
         except BaseException:
-            self._delete_partial()
+            self.delete_partial()
             raise
 
     def _upload(self, source: Path, path: str) -> None:
         self.transfers.check()
-        temporary = joined(path.rpartition("/")[0], f".{_short(path)}.hvj-{secrets.token_hex(8)}")
+        directory, _, name = path.rpartition("/")
+        temporary = joined(self.batch, name) if self.batch else joined(directory, _temporary(path))
         self.partial.add(temporary)
+        if self.batch:  # the whole directory is renamed
+            self._write(source, temporary, path)
+            return
         try:
             identity, written = self._write(source, temporary, path)
             _rename(self.share, temporary, path, identity, written)
@@ -179,12 +222,9 @@ class _Upload:
             self.share.delete_file(temporary)
         self.partial.discard(temporary)
 
-    def _delete_partial(self) -> None:
-        """Delete what uploads that still run have written, without a long wait."""
-        if left := list(self.partial):
-            pool = ThreadPoolExecutor(len(left))
-            wait([pool.submit(self._delete, each) for each in left], GRACE_SECONDS)
-            pool.shutdown(wait=False)
+    def delete_partial(self) -> None:
+        """Delete what is not complete, without a long wait."""
+        _within_grace(*(partial(self._delete, each) for each in list(self.partial)))
 
 
 def _directories(share: Share, source: Path, path: str) -> Iterator[tuple[str, dict[str, Path], dict[str, Entry]]]:
@@ -210,12 +250,43 @@ def _is_same(file: Path, entry: Entry | None) -> bool:
 
 
 def _delete_stale(share: Share, directory: str, entries: list[Entry]) -> None:
-    """Delete partial files of uploads that were killed."""
-    now = time.time()
-    for entry in entries:
-        if PARTIAL.fullmatch(entry.name) and entry.written and now - entry.written.timestamp() > STALE_SECONDS:
-            with suppress(FilesError):
-                share.delete_file(joined(directory, entry.name))
+    """Delete partial files and batches of uploads that were killed."""
+    for entry in filter(_is_stale, entries):
+        path = joined(directory, entry.name)
+        with suppress(FilesError):
+            if entry.is_directory:
+                _delete_batch(share, directory, path)
+            else:
+                share.delete_file(path)
+
+
+def _delete_batch(share: Share, directory: str, path: str) -> None:
+    """Delete a stale batch under another name: an upload that continues after all finds none to complete."""
+    if all(map(_is_old, share.entries(path))):
+        deleted = joined(directory, _temporary("deleted"))
+        share.rename_directory(path, deleted)
+        delete_entry(share, deleted, is_directory=True)
+
+
+def _is_stale(entry: Entry) -> bool:
+    return PARTIAL.fullmatch(entry.name) is not None and _is_old(entry)
+
+
+def _is_old(entry: Entry) -> bool:
+    return entry.written is not None and time.time() - entry.written.timestamp() > STALE_SECONDS
+
+
+def _within_grace(*actions: Callable[[], None]) -> None:
+    """Run the actions side by side, without a long wait for their ends or their errors."""
+    if actions:
+        pool = ThreadPoolExecutor(min(len(actions), MOST_DELETIONS))
+        wait([pool.submit(each) for each in actions], GRACE_SECONDS)
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _temporary(path: str) -> str:
+    """A name for a partial file or batch, which PARTIAL matches."""
+    return f".{_short(path)}.hvj-{secrets.token_hex(8)}"
 
 
 def _short(path: str) -> str:

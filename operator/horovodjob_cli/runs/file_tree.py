@@ -1,6 +1,7 @@
-"""A directory by contents, on a volume of the job: files in `code/files/<sha256>`, lists in `code/trees/<sha256>`.
+"""A directory by contents, on a volume of the job: files in `code/files`, lists in `code/trees`, both as <sha256>.
 
-A run sends the files that no run before it has sent. Each node makes a directory of its own from the list.
+A run sends the files that no run before it has sent. Each node makes a directory of its own from the list. Files that
+were sent in a batch are in a directory of `code/files`: `code/places/<sha256 of the list>` has it, line by line.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ from horovodjob_cli.runs.digests import Digests
 from horovodjob_cli.runs.directory import CodeFile
 
 PLAIN = frozenset(string.ascii_letters + string.digits + "_./+=@,-")
-FILES, TREES = "code/files", "code/trees"
+FILES, TREES, PLACES = "code/files", "code/trees", "code/places"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,11 @@ class FileTree:
     def name(self) -> str:
         """The name of the list on the volume."""
         return hashlib.sha256(self.listed.encode()).hexdigest()
+
+    def places(self, directories: Mapping[str, str]) -> str:
+        """The directory of `code/files` with each file of the list, in its order; no text if none is in one."""
+        places = [directories[line.partition(" ")[0]] for line in self.listed.splitlines()]
+        return "".join(f"{place}\n" for place in places) if any(places) else ""
 
 
 def file_tree(files: Sequence[CodeFile]) -> FileTree:
@@ -52,6 +58,7 @@ def unpack_command(tree: FileTree, volume: str, directory: str) -> str:
     """A shell command that makes the directory from the files on the mounted volume.
 
     Every job with the volume can write there, so the list and the copy of each file must have the digest of their name.
+    The places need none: they only say where a file is.
     """
     return shell_text(
         f"code={volume}/code\n"
@@ -61,11 +68,13 @@ def unpack_command(tree: FileTree, volume: str, directory: str) -> str:
         "}\n"
         f'list=$(cat "$code/trees/{tree.name}" && echo _) && list=${{list%_}} || exit 1\n'
         f'[ "$(printf %s "$list" | sha256sum)" = "{tree.name}  -" ] || refuse "{TREES}/{tree.name}"\n'
+        f'places="$code/places/{tree.name}" && [ -f "$places" ] || places=/dev/null\n'
         'printf %s "$list" | while read -r content mode path; do\n'
+        "    IFS= read -r place <&3 || place=\n"
         "    case $path in *\\\\*) path=$(printf '%b_' \"$path\") && path=${path%_} ;; esac &&\n"
         f'    case $path in */*) mkdir -p "{directory}/${{path%/*}}" ;; esac &&\n'
-        f'        cp "$code/files/$content" "{directory}/$path" || exit 1\n'
+        f'        cp "$code/files/$place/$content" "{directory}/$path" || exit 1\n'
         f'    [ "$(sha256sum <"{directory}/$path")" = "$content  -" ] || refuse "{FILES}/$content"\n'
         f'    [ "$mode" != x ] || chmod +x "{directory}/$path" || exit 1\n'
-        "done || exit 1"
+        'done 3<"$places" || exit 1'
     )

@@ -3,16 +3,20 @@
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from horovodjob.api.storage_account import SECRET_ACCOUNT, SECRET_KEY, files_host, key_secret_name
 from horovodjob.azurefiles.credentials import Account, Options, choose_account
+from horovodjob.azurefiles.errors import DirectoryNotFound, FileNotFound
 from horovodjob.conversion import secret
-from horovodjob_cli.files.file_transfers import progress_bars
+from horovodjob_cli.files.file_transfers import Display, progress_bars
 from horovodjob_cli.files.job_files import secret_values
 from horovodjob_cli.files.share_access import open_share
 from horovodjob_cli.jobs import job_creation
-from horovodjob_cli.runs.file_tree import FILES, TREES, FileTree
+from horovodjob_cli.runs.file_tree import FILES, PLACES, TREES, FileTree
+
+if TYPE_CHECKING:
+    from horovodjob.azurefiles.share import Share
 
 Object = dict[str, Any]
 
@@ -43,15 +47,38 @@ def mount(share: str, account: Account) -> Object:
 
 def send(share: str, options: Options, namespace: str, tree: FileTree, *, quiet: bool) -> None:
     """Send the files that the share does not have, and then the list. Raises FilesError, OSError."""
-    from horovodjob.azurefiles.upload import upload_contents
-
     name = account_of(options).name
     secret_name = key_secret_name(name)
     store = open_share(
         share, options, secret_name=secret_name, read_secret=lambda: secret_values(namespace, secret_name)
     )
-    with progress_bars(quiet=quiet) as display, tempfile.TemporaryDirectory() as directory:
-        upload_contents(store, FILES, tree.sources, display.progress, display.plan)
+    with progress_bars(quiet=quiet) as display:
+        send_tree(store, tree, display)
+
+
+def send_tree(share: "Share", tree: FileTree, display: Display) -> None:
+    """Send the files that the share does not have, where they are, and the list. Raises FilesError, OSError."""
+    from horovodjob.azurefiles.upload import upload_contents
+
+    directories = upload_contents(share, FILES, tree.sources, display.progress, display.plan)
+    with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "tree"
+        if places := tree.places(directories).encode():
+            path.write_bytes(places)
+            _send_places(share, path, f"{PLACES}/{tree.name}")
         path.write_bytes(tree.listed.encode())  # as text, Windows would end its lines with \r\n
-        upload_contents(store, TREES, {tree.name: path})
+        upload_contents(share, TREES, {tree.name: path})
+
+
+def _send_places(share: "Share", source: Path, path: str) -> None:
+    from horovodjob.azurefiles.upload import upload_file
+
+    size = source.stat().st_size
+    try:
+        if share.read(path, 0, size + 1).data == source.read_bytes():
+            return
+    except DirectoryNotFound:
+        share.create_directory(PLACES)
+    except FileNotFound:
+        pass
+    upload_file(share, source, path)

@@ -91,10 +91,12 @@ def test_every_legal_name_arrives_as_it_is(tmp_path: Path, shell: str) -> None:
 
     tree = file_tree(files)
     store = tmp_path / "volume" / "code"
-    for kind in ("files", "trees"):
+    for kind in ("files/batch", "trees", "places"):
         (store / kind).mkdir(parents=True)
+    places = {digest: number % 2 * "batch" for number, digest in enumerate(tree.sources)}
     for digest, path in tree.sources.items():
-        (store / "files" / digest).write_bytes(path.read_bytes())
+        (store / "files" / places[digest] / digest).write_bytes(path.read_bytes())
+    (store / "places" / tree.name).write_bytes(tree.places(places).encode())
     (store / "trees" / tree.name).write_bytes(tree.listed.encode())
     command = unpack_command(tree, str(tmp_path / "volume"), str(tmp_path / "code")).replace("$$", "$")
     (tmp_path / "code").mkdir()

@@ -159,16 +159,26 @@ def resize_file(call: Call) -> web.Response:
 
 
 def rename_file(call: Call) -> web.Response:
+    return _rename(call, is_directory=False)
+
+
+def rename_directory(call: Call) -> web.Response:
+    return _rename(call, is_directory=True)
+
+
+def _rename(call: Call, *, is_directory: bool) -> web.Response:
     target = call.target
     source = unquote(urlsplit(call.request.headers.get("x-ms-file-rename-source", "")).path).strip("/")
     source = source.removeprefix(f"{call.account.name}/")
     share, _, path = source.partition("/")
     if share != target.share:
         raise Refusal("InvalidHeaderValue", "x-ms-file-rename-source")
-    old = existing(call.account, share, path, is_directory=False)
+    old = existing(call.account, share, path, is_directory=is_directory)
     new = located(call.account, share, target.path)
-    if new.is_dir():
+    if new.is_dir() and not is_directory:
         raise Refusal("ResourceTypeMismatch")
+    if new.exists() and is_directory:  # a file would be replaced, a directory is not
+        raise Refusal("ResourceAlreadyExists")
     if new.exists() and call.request.headers.get("x-ms-file-rename-replace-if-exists", "false").lower() != "true":
         raise Refusal("ResourceAlreadyExists")
     old.replace(new)
@@ -198,6 +208,7 @@ OPERATIONS: dict[tuple[str, str, str], tuple[Operation, Access]] = {
     ("HEAD", "directory", ""): (show_directory, Access("o", "r")),
     ("GET", "directory", "list"): (list_directory, Access("c", "l")),
     ("DELETE", "directory", ""): (delete_directory, Access("o", "d")),
+    ("PUT", "directory", "rename"): (rename_directory, Access("o", "w")),
     ("PUT", "", ""): (create_file, Access("o", "cw")),
     ("GET", "", ""): (read_file, Access("o", "r")),
     ("HEAD", "", ""): (show_file, Access("o", "r")),
