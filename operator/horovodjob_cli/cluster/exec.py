@@ -24,6 +24,7 @@ CHUNK = 65536
 # Load balancers close connections that are idle for some minutes.
 HEARTBEAT_SECONDS = 60
 Wait = Callable[[], None]
+Check = Callable[[], None]
 
 
 def run(pod: Object, command: Sequence[str], *, stdin: bool, tty: bool) -> int:
@@ -75,11 +76,12 @@ def send(pod: Object, command: Sequence[str], data: Iterable[bytes]) -> tuple[in
 
 @contextlib.contextmanager
 def server(
-    pod: Object, command: Sequence[str], ready: re.Pattern[str], *, name: str
+    pod: Object, command: Sequence[str], ready: re.Pattern[str], check: Check, *, name: str
 ) -> Iterator[tuple[re.Match[str], Wait]]:
     """Runs a server in the pod: what its output matches when it is ready, and a function that waits for its end.
 
-    The command must end with its standard input, which is closed at the end. Raises CliError if the server ends.
+    The command must end with its standard input, which is closed at the end. `check` is called each second until the
+    server is ready, and can raise. Raises CliError if the server ends.
     """
     session = _session(pod, command, stdin=True, tty=False)
     written = ""
@@ -102,7 +104,8 @@ def server(
 
     with contextlib.closing(session):
         while not (found := ready.search(written)):
-            read(None)
+            read(1)
+            check()
         yield found, wait
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from horovodjob_cli.cluster import kube
@@ -40,12 +41,27 @@ Check = Callable[[], None]
 
 
 def wait_for_deletion(job: Object, check: Check = lambda: None) -> None:
-    """Return when the job and its pods are deleted. `check` is called each second and can raise."""
+    """Return when the job and its pods are deleted, as far as the user may see them.
+
+    `check` is called each second and can raise.
+    """
+    from kubernetes.client import ApiException
+
     metadata = job["metadata"]
     jobs = {**kube.JOBS, "namespace": metadata["namespace"], "field_selector": f"metadata.name={metadata['name']}"}
     pods = {"namespace": metadata["namespace"], "label_selector": kube.pod_selector(job)}
-    _wait_until_deleted(lambda: kube.custom().list_namespaced_custom_object, jobs, check, metadata["uid"])
-    _wait_until_deleted(lambda: kube.core().list_namespaced_pod, pods, check)
+    kind = "jobs"
+    try:
+        _wait_until_deleted(lambda: kube.custom().list_namespaced_custom_object, jobs, check, metadata["uid"])
+        kind = "pods"
+        _wait_until_deleted(lambda: kube.core().list_namespaced_pod, pods, check)
+    except ApiException as error:
+        if error.status != 403:
+            raise
+        message(
+            f"the deletion of job {metadata['name']} is requested, and its end is not waited for: you may not list and "
+            f"watch {kind} in workspace {metadata['namespace']}"
+        )
 
 
 def wait_for_namespace_deletion(namespace: Object, check: Check = lambda: None) -> None:
@@ -118,10 +134,10 @@ def changes(
     while True:
         try:
             if not version:
-                before = objects
-                objects, version = _listed(list_objects, selection, before, extract)
-                yield from _differences(before, objects)
-                del before  # what has changed would be held twice until the next list
+                listed = _listed(list_objects, selection, objects, extract)
+                version = listed.version
+                yield from _differences(objects, listed)
+                del listed  # what has changed would be held twice until the next list
                 yield SYNCED, {}
             connected = True
             watch = Watch().stream(
@@ -154,39 +170,54 @@ def changes(
             failures += 1
 
 
-def _differences(before: Objects, after: Objects) -> Iterator[tuple[str, Object]]:
-    """The changes between two lists; deletions come first, because a new object can have the name of a deleted one."""
-    yield from (("DELETED", each) for uid, each in before.items() if uid not in after)
-    for uid, each in after.items():
-        if uid not in before:
-            yield "ADDED", each
-        elif each is not before[uid]:
-            yield "MODIFIED", each
+@dataclass(slots=True)
+class _Listed:
+    """A list: what it has beside the objects that are known, the UIDs of those that have not changed, its version."""
+
+    changed: Objects = field(default_factory=dict)
+    unchanged: set[str] = field(default_factory=set)
+    version: str = ""
+
+
+def _differences(objects: Objects, listed: _Listed) -> Iterator[tuple[str, Object]]:
+    """The changes of a list, which `objects` gets; deletions first: a new object can have the name of a deleted one."""
+    for uid in [each for each in objects if each not in listed.unchanged and each not in listed.changed]:
+        yield "DELETED", objects.pop(uid)
+    for uid, each in listed.changed.items():
+        change = "MODIFIED" if uid in objects else "ADDED"
+        objects[uid] = each
+        yield change, each
 
 
 def _listed(
     list_objects: Callable[..., Any], selection: Object, known: Objects, extract: Callable[[Object], Object]
-) -> tuple[Objects, str]:
-    """The objects by UID, those of `known` where they have not changed, and the version that all pages have."""
-    found: Objects = {}
+) -> _Listed:
+    """All pages of a list; the version that all of them have."""
+    found = _Listed()
     token = None
     while True:
-        page, version, token = _page(list_objects, {**selection, "_continue": token}, known, extract)
-        found |= page
+        token = _read_page(found, list_objects, {**selection, "_continue": token}, known, extract)
         if not token:
-            return found, version
+            return found
 
 
-def _page(
-    list_objects: Callable[..., Any], selection: Object, known: Objects, extract: Callable[[Object], Object]
-) -> tuple[Objects, str, str]:
-    """A page of a list, without what the API server sent: it is many times larger than what is kept of it."""
+def _read_page(
+    found: _Listed,
+    list_objects: Callable[..., Any],
+    selection: Object,
+    known: Objects,
+    extract: Callable[[Object], Object],
+) -> str:
+    """The token of the next page. Nothing of what the API server sent remains: it is larger than what is kept."""
     listing = kube.page(list_objects, selection)
-    found: Objects = {}
     for each in listing["items"]:
         before = known.get(uid := each["metadata"]["uid"])
-        found[uid] = before if before and _version(before) == _version(each) else extract(each)
-    return found, _version(listing), listing["metadata"].get("continue", "")
+        if before and _version(before) == _version(each):
+            found.unchanged.add(before["metadata"]["uid"])  # the same text as before
+        else:
+            found.changed[uid] = extract(each)
+    found.version = _version(listing)
+    return str(listing["metadata"].get("continue", ""))
 
 
 def _version(each: Object) -> str:

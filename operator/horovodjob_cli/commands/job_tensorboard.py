@@ -11,7 +11,8 @@ from horovodjob_cli.errors import UsageError
 from horovodjob_cli.files import tensorboard
 from horovodjob_cli.files.job_files import STDOUTERR
 from horovodjob_cli.files.shares import with_account
-from horovodjob_cli.options import Experiment, Quiet, Workspace
+from horovodjob_cli.jobs.wait_limit import WaitLimit
+from horovodjob_cli.options import Experiment, Quiet, Workspace, parsed_duration
 
 app = group("TensorBoard for a job.")
 DIRECTORY = "tensorboard"  # where the trainer writes event files, beside the log files
@@ -33,6 +34,17 @@ def show(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Local port; 0 for any free one.")] = 6006,
     workspace: Workspace = None,
     experiment: Experiment = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            metavar="TIME",
+            parser=parsed_duration,
+            help="Exit with 5 if TensorBoard has not started within this time. Default: no limit, and 5m for a pod "
+            "that reads a volume.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Show the event files of a job in TensorBoard, until Ctrl-C.
@@ -42,10 +54,10 @@ def show(
     """
     if path is not None and directory_id is None:
         raise UsageError("--path is below a directory; name it with --output-directory-id")
-    job = kube.job(name, workspace, experiment)
+    job, limit = kube.job(name, workspace, experiment), WaitLimit(timeout)
     if pod := tensorboard.rank_0_pod(job):
-        tensorboard.serve_in_pod(job, pod, directory_id, path or "", port)
+        tensorboard.serve_in_pod(job, pod, directory_id, path or "", port, limit)
     elif directory_id is None:
-        tensorboard.serve_here(job, STDOUTERR, DIRECTORY, account, port, quiet=quiet)
+        tensorboard.serve_here(job, STDOUTERR, DIRECTORY, account, port, limit, quiet=quiet)
     else:
-        tensorboard.serve_here(job, directory_id, path or "", account, port, quiet=quiet)
+        tensorboard.serve_here(job, directory_id, path or "", account, port, limit, quiet=quiet)

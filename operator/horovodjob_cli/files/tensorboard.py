@@ -18,9 +18,11 @@ from horovodjob_cli.cluster.port_forward import forwarded_port
 from horovodjob_cli.errors import CliError
 from horovodjob_cli.files.file_transfers import progress_bars
 from horovodjob_cli.files.job_files import directory_in_containers, open_directory
+from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
+LATE = "TensorBoard did not start"
 READY = re.compile(r"TensorBoard \S+ at http://\S+?:(\d+)/")
 # Its arguments are directories; the first one with event files is shown. It ends with its standard input.
 SERVE = """
@@ -51,8 +53,11 @@ def rank_0_pod(job: Object) -> Object | None:
     return found[0] if found else None
 
 
-def serve_in_pod(job: Object, pod: Object, directory_id: str | None, path: str, port: int) -> None:
-    """Run TensorBoard in the pod and forward a local port to it, until Ctrl-C. Raises CliError when it ends."""
+def serve_in_pod(job: Object, pod: Object, directory_id: str | None, path: str, port: int, limit: WaitLimit) -> None:
+    """Run TensorBoard in the pod and forward a local port to it, until Ctrl-C.
+
+    Raises CliError when it ends, TimedOut.
+    """
     if directory_id is None:
         script = DEFAULT_DIRECTORY + SERVE
         ids = [output["id"] for output in job["spec"].get("outputs", [])]
@@ -61,23 +66,33 @@ def serve_in_pod(job: Object, pod: Object, directory_id: str | None, path: str, 
         script, directories = SERVE, [f"/{directory_in_containers(job, directory_id).strip('/')}/{path}"]
     command = ["sh", "-c", script, "tensorboard", *directories]
     with (
-        pod_exec.server(pod, command, READY, name="TensorBoard") as (found, wait),
+        pod_exec.server(pod, command, READY, lambda: limit.check_time(LATE), name="TensorBoard") as (found, wait),
         forwarded_port(pod, port, int(found[1])) as local,
     ):
         message(f"TensorBoard runs in pod {pod['metadata']['name']}: http://localhost:{local}/")
         wait()
 
 
-def serve_here(job: Object, directory_id: str, path: str, options: Options, port: int, *, quiet: bool) -> None:
-    """Download the directory into a temporary one and run TensorBoard of this machine on it, until Ctrl-C."""
+def serve_here(
+    job: Object, directory_id: str, path: str, options: Options, port: int, limit: WaitLimit, *, quiet: bool
+) -> None:
+    """Download the directory into a temporary one and run TensorBoard of this machine on it, until Ctrl-C.
+
+    Raises CliError, TimedOut.
+    """
     program = shutil.which("tensorboard")
     if program is None:
         raise CliError(
             "no pod of the job runs, and this machine has no tensorboard; install it with `pip install tensorboard`"
         )
     with tempfile.TemporaryDirectory(prefix="hvj-tensorboard-") as directory:
-        with open_directory(job, directory_id, path, options) as place, progress_bars(quiet=quiet) as display:
-            download_directory(place.store, place.path, Path(directory), display.progress, display.plan)
+        with open_directory(job, directory_id, path, options, limit) as place, progress_bars(quiet=quiet) as display:
+
+            def progress(path: str, done: int, total: int) -> None:
+                limit.check_time(LATE)
+                display.progress(path, done, total)
+
+            download_directory(place.store, place.path, Path(directory), progress, display.plan)
         if not any("tfevents" in file.name for file in Path(directory).rglob("*")):
             raise CliError(f"there are no event files in {path} of {directory_id}; name their place with -d and -p")
         with _process([program, "--logdir", directory, "--host", "127.0.0.1", "--port", str(port)]) as process:

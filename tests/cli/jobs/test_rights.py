@@ -221,3 +221,14 @@ def test_in_a_pod_the_account_of_the_pod_and_its_namespace_are_used(
     done = in_a_pod("job", "list")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert f'User "system:serviceaccount:{cluster.namespace}:user" cannot list resource "horovodjobs"' in done.stderr
+
+
+@pytest.mark.parametrize("right", [("", "pods", "list"), (*JOBS, "list")])
+def test_a_job_is_deleted_without_the_right_to_see_its_end(
+    hvj: Hvj, cluster: ClusterState, account: Account, job: None, right: tuple[str, str, str]
+) -> None:
+    account.may_all_but(*right)
+    done = hvj("job", "delete", "-y", "-n", "train")
+    assert (done.code, done.stdout, cluster.api.items(cluster.jobs)) == (0, "", [])
+    kind = "pods" if right[1] == "pods" else "jobs"
+    assert (done.stderr.count("\n"), f"you may not list and watch {kind} in workspace" in done.stderr) == (1, True)

@@ -78,3 +78,12 @@ def test_a_job_without_event_files_is_reported_with_the_place(hvj: Hvj, logs: Pa
     done = hvj("job", "tensorboard", "-n", "train")
     assert done.code == 1
     assert done.stderr == f"error: TensorBoard in pod train-worker-0 has ended: there are no event files in {logs}\n"
+
+
+def test_a_tensorboard_that_does_not_start_is_waited_for_until_the_timeout(
+    hvj: Hvj, logs: Path, programs: Path
+) -> None:
+    (logs / "events.out.tfevents.1").touch()
+    (programs / "tensorboard").write_text("#!/bin/sh\nexec sleep 600\n")
+    done = hvj("job", "tensorboard", "-n", "train", "--timeout", "1s")
+    assert (done.code, done.stderr) == (5, "error: TensorBoard did not start within 1 s (--timeout)\n")
