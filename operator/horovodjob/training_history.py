@@ -3,7 +3,6 @@
 Pure: jobs as the API server returns them in, plain rows for tables, plots and data frames out.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -16,25 +15,6 @@ Point = tuple[int | None, float]
 """An epoch, if it is known, and a value."""
 FIELDS = ("job", "epoch", "time", "learningRate", "samplesPerSecond")
 LOSSES = ("val_loss", "loss")
-# Parts of names of metrics that are better when they are higher, as Keras names them.
-MAXIMIZED = (
-    "acc",
-    "auc",
-    "precision",
-    "recall",
-    "f1",
-    "iou",
-    "r2",
-    "similarity",
-    "top_",
-    "map",
-    "bleu",
-    "rouge",
-    "dice",
-)
-# The same of metrics that are better when they are lower. They decide for a name with both: class_accuracy_loss.
-MINIMIZED = ("loss", "error", "mse", "mae", "mape", "msle", "entropy", "perplexity", "divergence", "deviance")
-MINIMIZED_WORDS = ("err", "wer", "cer", "nll", "fid", "ppl", "kl", "hinge", "poisson")
 
 
 class Goal(StrEnum):
@@ -80,19 +60,6 @@ def non_finite_epochs(job: Object, metric: str) -> list[int]:
     return [int(entry["epoch"]) for entry in _history(job) if metric in _names_non_finite(entry)]
 
 
-def goal_of(metric: str) -> Goal:
-    """The goal of a metric by its name; of a name that says nothing, to be minimized."""
-    return known_goal(metric) or Goal.MIN
-
-
-def known_goal(metric: str) -> Goal | None:
-    """The goal that the name of a metric says: accuracy and the like are maximized, losses and errors minimized."""
-    text = metric.lower()
-    if any(part in text for part in MINIMIZED) or any(word in re.split(r"[^a-z]+", text) for word in MINIMIZED_WORDS):
-        return Goal.MIN
-    return Goal.MAX if any(part in text for part in MAXIMIZED) else None
-
-
 def reported_metrics(job: Object) -> list[str]:
     """The metrics that a job has reported, also those that are NaN or infinite, and the rates of its epochs."""
     training = _training(job)
@@ -110,12 +77,12 @@ def declared_goal(jobs: Iterable[Object], metric: str) -> Goal | None:
 
     Keras calls what it minimizes the loss, so that needs no declaration.
     """
-    if metric in LOSSES:
-        return Goal.MIN
     training = [_training(job) for job in jobs]
     modes = {each.get("extremes", {}).get(metric, {}).get("mode") for each in training}
     modes |= {each["best"].get("mode") for each in training if each.get("best", {}).get("metric") == metric}
     known = {Goal(mode) for mode in modes if mode is not None}
+    if not known and metric in LOSSES:
+        return Goal.MIN
     return known.pop() if len(known) == 1 else None
 
 

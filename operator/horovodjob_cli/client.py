@@ -238,7 +238,7 @@ class Client:
         gets each parameter as --NAME=VALUE, and a function by its name. Without, `sweep` is a definition, the
         pathlib.Path of a file with one, or the name of a sweep that has jobs. `new` tries all again with changed code,
         image or settings. `progress` gets a line for each trial that begins or ends. Raises ClientError if no trial is
-        complete, and as `wait` does.
+        complete, or if neither `goal` nor a program says what is best, and as `wait` does.
         """
         given: Object = {"metric": metric, "goal": goal, "sampler": sampler, "trials": trials, "parallel": parallel}
         settings = {name: value for name, value in given.items() if value is not None}
@@ -273,7 +273,7 @@ class Client:
     def trials(self, sweep: str) -> Trials:
         """The trials of a sweep so far, by number. Raises NotFound."""
         jobs = sweep_records.jobs_of(sweep, self.namespace)
-        return [*sweep_records.trials_of(jobs, sweep_records.definition_of(jobs)).values()]
+        return [*sweep_records.trials_of(jobs, sweep_records.of_jobs(sweep, jobs)).values()]
 
     @_connected
     def history(self, job: JobName) -> Rows:

@@ -1,6 +1,7 @@
 """Sweeps without a cluster: the definition in a file, the job of a trial, and a study that is built from jobs."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from horovodjob.conversion import ConversionError
 from horovodjob.sweeps.definition import Definition, parse
 from horovodjob.sweeps.parameters import Choices
 from horovodjob.sweeps.study import Study
-from horovodjob.sweeps.trials import State, Trial, best, definition_of, deleted, record, trial, trial_job
+from horovodjob.sweeps.trials import State, Trial, best, definition_of, deleted, ends, record, trial, trial_job
 from horovodjob.training_history import Goal
 
 Object = dict[str, Any]
@@ -28,6 +29,7 @@ JOB = {
 SWEEP: Object = {
     "name": "digits",
     "metric": "val_accuracy",
+    "direction": "max",
     "parameters": {"lr": "log:1e-4:1e-1", "nodes": "2,4"},
     "job": JOB,
 }
@@ -137,18 +139,41 @@ def test_trials_of_other_code_image_or_search_have_another_setup_and_those_of_an
     assert new.differences(old) == ["code"]
 
 
-@pytest.mark.parametrize(
-    ("metric", "goal"), [("val_loss", Goal.MIN), ("mape", Goal.MIN), ("class_accuracy_loss", Goal.MIN)]
-)
-def test_the_goal_is_that_of_a_name_which_says_it(metric: str, goal: Goal) -> None:
-    assert sweep(metric=metric).goal is goal
+@pytest.mark.parametrize("metric", ["val_accuracy", "auc", "dice", "giou_loss", "mape", "score"])
+def test_the_name_of_a_metric_does_not_say_what_is_best(metric: str) -> None:
+    undeclared = undirected(metric=metric)
+    trials = {
+        number: trial(job(undeclared, number, VALUES, value, phase="Succeeded"), undeclared)
+        for number, value in enumerate((0.5, 0.9, 0.1))
+    }
+    found = ends(trials)
+    assert (best(trials, undeclared.goal), [each.number for each in found or ()]) == (None, [2, 1])
+    assert undirected(metric=metric, direction="min").goal is Goal.MIN
 
 
-def test_a_metric_whose_name_says_no_goal_needs_one() -> None:
-    assert problems(metric="score") == [
-        "direction: is missing: the name score does not say whether low or high is best: add min or max (--goal)"
-    ]
-    assert sweep(metric="score", direction="max").goal is Goal.MAX
+def undirected(**changes: Any) -> Definition:
+    """A sweep without a direction, with these fields changed."""
+    return parse({**{key: value for key, value in SWEEP.items() if key != "direction"}, **changes})
+
+
+def test_a_loss_is_minimized_because_keras_minimizes_it() -> None:
+    assert [undirected(metric=metric).goal for metric in ("loss", "val_loss")] == [Goal.MIN, Goal.MIN]
+
+
+def test_a_search_that_learns_from_results_needs_to_know_which_are_good() -> None:
+    assert undirected().needs_goal
+    assert not undirected(sampler="random").needs_goal
+    assert not undirected(parameters={"lr": "0.1,0.2", "nodes": "2,4"}).needs_goal
+    assert undirected(sampler="random", pruner="MedianPruner").needs_goal
+    assert undirected(sampler="random", value="best").needs_goal
+
+
+def test_without_a_direction_no_trial_is_pruned() -> None:
+    definition = undirected(sampler="random")
+    known = finished_trials(definition, *[(0.5, 0.6)] * 10)
+    running = trial(job(definition, 10, VALUES, 0.1, 0.1), definition)
+    assert not Study(definition, known).observe(running)
+    assert Study(replace(definition, goal=Goal.MAX), known).observe(running)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from horovodjob.training_history import (
     Goal,
     best,
@@ -11,7 +9,6 @@ from horovodjob.training_history import (
     curve,
     declared_goal,
     ends,
-    goal_of,
     metric_names,
     options,
     rows,
@@ -46,13 +43,6 @@ def test_a_metric_cannot_replace_the_number_of_its_epoch() -> None:
     assert curve(odd, "loss") == [(1, 0.5)]
 
 
-@pytest.mark.parametrize(
-    ("metric", "goal"), [("loss", Goal.MIN), ("val_accuracy", Goal.MAX), ("AUC", Goal.MAX), ("mae", Goal.MIN)]
-)
-def test_the_goal_of_a_metric_is_that_of_its_name(metric: str, goal: Goal) -> None:
-    assert goal_of(metric) is goal
-
-
 def test_the_best_epoch_depends_on_the_goal() -> None:
     trained = job("a", [0.5, 0.2, 0.3])
     assert best(trained, "loss", Goal.MIN) == (2, 0.2)
@@ -81,6 +71,7 @@ def test_the_goal_of_a_metric_is_what_the_programs_declare_and_is_never_guessed_
     assert declared_goal([declaring("a", "max"), declaring("b", "min")], "dice") is None, "they disagree"
     assert declared_goal([declaring("a", None, "val_accuracy")], "val_accuracy") is None
     assert declared_goal([declaring("a", None, "val_loss")], "val_loss") is Goal.MIN, "Keras minimizes it"
+    assert declared_goal([declaring("a", "max", "loss")], "loss") is Goal.MAX, "the program says otherwise"
 
 
 def test_without_a_goal_no_job_is_the_best_and_both_ends_are_shown() -> None:

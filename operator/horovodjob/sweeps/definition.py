@@ -16,7 +16,7 @@ from horovodjob.conversion import Notes
 from horovodjob.document import Node
 from horovodjob.sweeps import parameters, template
 from horovodjob.sweeps.parameters import Choices, Parameter
-from horovodjob.training_history import Goal, goal_of, known_goal
+from horovodjob.training_history import Goal, declared_goal
 
 Object = dict[str, Any]
 KEYS = (
@@ -57,8 +57,10 @@ class Definition:
     source: Object
     name: str
     metric: str
-    goal: Goal
+    goal: Goal | None
+    """Which value of the metric is the best; None until a program declares it."""
     is_goal_given: bool
+    """Whether the user has chosen it."""
     measure: Measure
     trials: int
     parallel: int
@@ -77,6 +79,12 @@ class Definition:
     def is_grid(self) -> bool:
         """Whether each combination is tried once."""
         return self.sampler is not None and self.sampler.name == SAMPLERS[GRID]
+
+    @property
+    def needs_goal(self) -> bool:
+        """Whether a search without a direction would be another one: all but that of a grid or at random."""
+        is_blind = self.sampler is not None and self.sampler.name in (SAMPLERS[GRID], SAMPLERS["random"])
+        return not is_blind or self.pruner is not None or self.measure is Measure.BEST
 
     @property
     def setup(self) -> str:
@@ -120,16 +128,11 @@ def parse(source: Any) -> Definition:
         notes.refuse("parallel", f"is {parallel}, and the sweep has {most} trials: use at most that many")
     metric = node.required_text("metric") or ""
     goal = _choice(node, "direction", DIRECTIONS)
-    if goal is None and metric and not node.has("direction") and known_goal(metric) is None:
-        notes.refuse(
-            "direction",
-            f"is missing: the name {metric} does not say whether low or high is best: add min or max (--goal)",
-        )
     definition = Definition(
         source=dict(source),
         name=_name(node, trials),
         metric=metric,
-        goal=goal or goal_of(metric),
+        goal=goal or declared_goal((), metric),
         is_goal_given=goal is not None,
         measure=_choice(node, "value", {each.value: each for each in Measure}) or Measure.LAST,
         trials=trials,

@@ -39,9 +39,11 @@ class Study:
             # Of experimental samplers, and of a range that its step does not divide.
             warnings.simplefilter("ignore")
             self._distributions = {name: _distribution(each) for name, each in definition.parameters.items()}
+            self._is_pruned = definition.goal is not None
             self._pruner = _component(definition.pruner, optuna.pruners, "pruner")
             self._study = optuna.create_study(
                 study_name=definition.name,
+                # Without a direction, nothing that depends on it is asked for.
                 direction="maximize" if definition.goal is Goal.MAX else "minimize",
                 sampler=_component(_advanced(definition.sampler, len(known)), optuna.samplers, "sampler"),
                 pruner=self._pruner,
@@ -77,6 +79,8 @@ class Study:
         for epoch, value in news:
             self._epochs[number] = epoch
             self._open[number].report(value, epoch)
+            if not self._is_pruned:
+                continue
             if isinstance(self._pruner, STATEFUL_PRUNERS) or (epoch == news[-1][0] and trial.state is State.RUNNING):
                 is_pruned = self._open[number].should_prune()
         if trial.state is State.RUNNING:

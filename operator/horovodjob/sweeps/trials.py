@@ -127,7 +127,7 @@ def trial(job: Object, definition: Definition) -> Trial:
     epoch, value = _objective(job, definition) or (None, None)
     state, message = _state(job, definition, value)
     if state is State.COMPLETE and value is None:
-        value = math.inf if definition.goal is Goal.MIN else -math.inf
+        value = -math.inf if definition.goal is Goal.MAX else math.inf
     return Trial(
         number=number,
         job=metadata["name"],
@@ -147,15 +147,22 @@ def deleted(trial: Trial) -> Trial:
     return replace(trial, state=State.FAILED, message="its job was deleted", is_terminated=True)
 
 
-def best(trials: Mapping[int, Trial], goal: Goal) -> Trial | None:
-    """The complete trial with the best finite value; of several, the first."""
-    complete = [
-        each
-        for _, each in sorted(trials.items())
+def best(trials: Mapping[int, Trial], goal: Goal | None) -> Trial | None:
+    """The complete trial with the best finite value, of several the first; None without a goal."""
+    found = ends(trials)
+    return None if found is None or goal is None else found[goal is Goal.MAX]
+
+
+def ends(trials: Mapping[int, Trial]) -> tuple[Trial, Trial] | None:
+    """The complete trials with the lowest and with the highest finite value, of several the first."""
+    values = {
+        number: each.value
+        for number, each in sorted(trials.items())
         if each.state is State.COMPLETE and each.value is not None and math.isfinite(each.value)
-    ]
-    sign = -1 if goal is Goal.MAX else 1
-    return min(complete, key=lambda each: sign * (each.value or 0), default=None)
+    }
+    if not values:
+        return None
+    return trials[min(values, key=values.__getitem__)], trials[max(values, key=values.__getitem__)]
 
 
 def record(trial: Trial, metric: str) -> Object:
@@ -174,17 +181,20 @@ def record(trial: Trial, metric: str) -> Object:
 
 
 def _objective(job: Object, definition: Definition) -> tuple[int | None, float] | None:
-    """Epoch and value: the newest, or the best. The status always keeps the newest epoch.
+    """Epoch and value: the newest, or the best of a known goal. The status always keeps the newest epoch.
 
     None also for a metric that is NaN or infinite at the end.
     """
-    if definition.measure is Measure.LAST and definition.metric in training_history.non_finite(job):
+    metric = definition.metric
+    goal = definition.goal if definition.measure is Measure.BEST else None
+    if goal is None and metric in training_history.non_finite(job):
         return None
-    if definition.measure is Measure.BEST:
-        found = training_history.best(job, definition.metric, definition.goal)
-    else:
-        points = training_history.curve(job, definition.metric)
-        found = points[-1] if points else training_history.best(job, definition.metric, definition.goal)
+    if goal is not None:
+        found = training_history.best(job, metric, goal)
+    elif points := training_history.curve(job, metric):
+        found = points[-1]
+    else:  # of no epoch in the history: the newest that is known
+        found = max(training_history.ends(job, metric) or (), key=lambda point: point[0] or 0, default=None)
     return found if found is not None and math.isfinite(found[1]) else None
 
 

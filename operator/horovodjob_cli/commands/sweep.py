@@ -9,7 +9,6 @@ import typer
 from horovodjob.sweeps import trials as sweep_trials
 from horovodjob.sweeps.definition import Definition
 from horovodjob.sweeps.trials import State
-from horovodjob.training_history import Goal
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import CommandResult, command, group
 from horovodjob_cli.jobs import job_needs, sweep_records
@@ -118,10 +117,13 @@ def show(name: SweepName, workspace: Workspace = None, metric: Metric = None, go
 def _summary(trials: Mapping[int, sweep_trials.Trial], definition: Definition, most: str) -> str:
     states = [trial.state for trial in trials.values()]
     counts = ", ".join(f"{states.count(state)} {state}" for state in State if state in states)
-    goal = "maximizes" if definition.goal is Goal.MAX else "minimizes"
-    best = sweep_trials.best(trials, definition.goal)
-    end = f"; the best is trial {best.number} with {best.value:.5g}" if best else ""
-    return f"{goal} {definition.metric}: {counts}{most}{end}"
+    end = ""
+    if ends := sweep_trials.ends(trials):
+        best = sweep_trials.best(trials, definition.goal)
+        end = (
+            f"; the best is trial {best.number} with {best.value:.5g}" if best else f"; {sweep_records.ends_text(ends)}"
+        )
+    return f"{sweep_records.goal_text(definition)}: {counts}{most}{end}"
 
 
 @command(app, "best", table=TABLE)
@@ -133,27 +135,22 @@ def best(name: SweepName, workspace: Workspace = None, metric: Metric = None, go
     own = sweep_records.compared(trials, definition)
     if others := len(trials) - len(own):
         message(f"{others} trials have another setup and are not compared: see `hvj sweep show {name}`")
-    return _best_record(sweep_trials.best(own, definition.goal), definition)
+    return sweep_trials.record(sweep_records.best(own, definition), definition.metric)
 
 
 def followed(sweep: sweeps.Sweep, limit: WaitLimit) -> Any:
-    """The record of the best trial, after the end of all. Raises CliError if none is complete, Stalled, TimedOut."""
-    definition = sweep.definition
+    """The record of the best trial, after the end of all. Raises CliError if there is none, Stalled, TimedOut."""
     try:
         sweep.run(limit)
     except KeyboardInterrupt:
-        name = definition.name
+        name = sweep.definition.name
         message(
             f"\nthe jobs of sweep {name} still run; `hvj sweep resume {name}` continues it, "
             f"`hvj experiment delete -n {name}` deletes it",
             end="",
         )
         raise
-    return _best_record(sweep.best, definition)
-
-
-def _best_record(trial: sweep_trials.Trial | None, definition: Definition) -> Any:
-    return sweep_trials.record(sweep_records.complete(trial, definition.name), definition.metric)
+    return sweep_trials.record(sweep.complete(), sweep.definition.metric)
 
 
 def _ignore(line: str) -> None:

@@ -56,8 +56,8 @@ class Sweep:
         return sweep_trials.best(self._trials, self.definition.goal)
 
     def complete(self) -> Trial:
-        """The best trial. Raises CliError if none is complete."""
-        return sweep_records.complete(self.best, self.definition.name)
+        """The best trial. Raises CliError if none is complete, or if nobody says what is best."""
+        return sweep_records.best(self._trials, self.definition)
 
     def first_job(self) -> Object:
         """The job that a new sweep would create first. Raises UsageError."""
@@ -90,8 +90,7 @@ class Sweep:
     def _begin(self) -> None:
         if self._others and not self._jobs and not self._is_new:
             self._refuse_others()
-        self._trials = {number: self._trial(job) for number, job in self._jobs.items()}
-        self._study = self._built()
+        self._use(sweep_records.with_declared_goal(self.definition, self._jobs.values()))
         metric = self.definition.metric
         self._is_metric_known = any(metric in training_history.reported_metrics(job) for job in self._jobs.values())
         self._show(sweep_records.first_line(self.definition))
@@ -104,6 +103,12 @@ class Sweep:
             self._show(f"sweep {self.definition.name} continues after {len(states)} trials, of which {running} run")
         for number in sorted(self._jobs):
             self._observe(self._jobs[number])
+
+    def _use(self, definition: Definition) -> None:
+        """Read the trials of all jobs again, as this definition says."""
+        self.definition = definition
+        self._trials |= {number: self._trial(job) for number, job in self._jobs.items()}
+        self._study = self._built()
 
     def _refuse_others(self) -> None:
         """Raises UsageError with what differs from the newest trial."""
@@ -175,6 +180,7 @@ class Sweep:
         self._trials[number] = trial
         self._check_metric(job, trial)
         self._check_goal(job, trial)
+        trial = self._trials[number]
         if self._study.observe(trial) and self._prune(job, trial):
             trial = self._trials[number]
             self._study.observe(trial)
@@ -201,16 +207,27 @@ class Sweep:
             self._show(f"{sentence}, so far; {correction}")
 
     def _check_goal(self, job: Object, trial: Trial) -> None:
-        """Raises CliError if nobody chose the direction, and the program declares the other one."""
+        """Take over the direction that a program declares. Raises CliError if the search has none or the other one."""
         definition = self.definition
-        declared = training_history.declared_goal([job], definition.metric)
-        if definition.is_goal_given or declared in (None, definition.goal):
+        name, metric, goal = definition.name, definition.metric, definition.goal
+        declared = training_history.declared_goal([job], metric)
+        if definition.is_goal_given or declared is goal is not None:
             return
-        resume = f"`hvj sweep resume {definition.name} -w {self._namespace}` continues with {declared}"
-        raise CliError(
-            f"trial {trial.number} declares {declared} for {definition.metric}, and the sweep took the opposite from "
-            f"its name: {resume}, and its jobs are kept"
-        )
+        resume = f"`hvj sweep resume {name} -w {self._namespace} --goal"
+        if declared is not None and goal is None:
+            self._use(sweep_records.with_declared_goal(definition, [job]))
+            self._show(f"sweep {name} {sweep_records.goal_text(self.definition)}")
+        elif declared is not None:
+            so_far = sweep_records.goal_text(definition)
+            raise CliError(
+                f"trial {trial.number} declares {declared} for {metric}, and the sweep {so_far}: {resume} {declared}` "
+                f"or `--goal {goal}` continues, and its jobs are kept"
+            )
+        elif goal is None and definition.needs_goal and metric in training_history.reported_metrics(job):
+            raise CliError(
+                f"the program of trial {trial.number} does not declare whether a low or a high {metric} is best, which "
+                f"the search needs: {resume} min` or `--goal max` continues, and its jobs are kept"
+            )
 
     def _prune(self, job: Object, trial: Trial) -> bool:
         """Request the job's termination. Returns whether that was in time."""

@@ -1,7 +1,8 @@
 """The jobs of a sweep as its record: its definition, its trials, and the lines that describe them."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from horovodjob.sweeps import trials as sweep_trials
 from horovodjob.sweeps.definition import Definition
 from horovodjob.sweeps.parameters import Value, text
 from horovodjob.sweeps.trials import State, Trial
-from horovodjob.training_history import Goal, declared_goal
+from horovodjob.training_history import LOSSES, Goal, declared_goal
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import CliError, NotFound, UsageError
 from horovodjob_cli.jobs import document_files, manifests
@@ -100,30 +101,55 @@ def existing(name: str, namespace: str, **changes: Any) -> Definition:
 
 def of_jobs(name: str, jobs: list[Object], **changes: Any) -> Definition:
     """The definition that the jobs have, as `parsed` gives it; without a direction, with that of their programs."""
-    source = definition_of(jobs).source
-    metric = changes.get("metric") or source.get("metric", "")
-    is_given = changes.get("direction") or (metric == source.get("metric") and source.get("direction"))
-    if not is_given and (declared := declared_goal(jobs, metric)):
-        changes["direction"] = declared.value
-    return parsed(name, source, **changes)
+    return with_declared_goal(parsed(name, definition_of(jobs).source, **changes), jobs)
 
 
-def complete(trial: Trial | None, name: str) -> Trial:
-    """The trial. Raises CliError if it is none."""
-    if trial is None:
+def with_declared_goal(definition: Definition, jobs: Iterable[Object]) -> Definition:
+    """The definition with the direction that the programs of the jobs declare, unless the user has chosen it."""
+    if definition.is_goal_given:
+        return definition
+    return replace(definition, goal=declared_goal(jobs, definition.metric))
+
+
+def best(trials: Mapping[int, Trial], definition: Definition) -> Trial:
+    """The best trial. Raises CliError if none is complete, or if nobody says what is best."""
+    name, metric = definition.name, definition.metric
+    ends = sweep_trials.ends(trials)
+    if ends is None:
         raise CliError(f"no trial of sweep {name} is complete; `hvj sweep show {name}` shows why")
-    return trial
+    if definition.goal is None:
+        raise CliError(
+            f"no trial is the best, because no program declares whether a low or a high {metric} is: "
+            f"{ends_text(ends)}; add --goal min or --goal max to `hvj sweep best {name}`"
+        )
+    return ends[definition.goal is Goal.MAX]
+
+
+def ends_text(ends: tuple[Trial, Trial]) -> str:
+    """The trials with the lowest and the highest value."""
+    low, high = ends
+    return f"the lowest is {low.value:.5g} of trial {low.number}, the highest {high.value:.5g} of trial {high.number}"
+
+
+def goal_text(definition: Definition) -> str:
+    """What the sweep does with its metric, and who decided that if it was not the user."""
+    metric = definition.metric
+    if definition.goal is None:
+        return f"searches by {metric}, minimized or maximized as its programs declare (--goal min or max to choose)"
+    verb, other = ("maximizes", "min") if definition.goal is Goal.MAX else ("minimizes", "max")
+    if definition.is_goal_given:
+        return f"{verb} {metric}"
+    reason = "a loss" if metric in LOSSES and definition.goal is Goal.MIN else "as its programs declare"
+    return f"{verb} {metric} ({reason}; --goal {other} for the opposite)"
 
 
 def first_line(definition: Definition) -> str:
-    """What is searched: metric and direction, and whether its name or the user decided that, and the trials."""
-    goal, other = ("maximizes", "min") if definition.goal is Goal.MAX else ("minimizes", "max")
-    reason = "" if definition.is_goal_given else f" (by its name; --goal {other} for the opposite)"
+    """What is searched: metric and direction, with who decided that, and the trials."""
     search = "each combination once" if definition.is_grid and definition.trials >= definition.size else "in all"
     at_once = f", {definition.parallel} at a time" if definition.parallel > 1 else ""
     number = f"{definition.trials} trial{'s' if definition.trials > 1 else ''}"
     trials = f"{number} of {', '.join(definition.parameters)}, {search}{at_once}"
-    return f"sweep {definition.name} {goal} {definition.metric}{reason}: {trials}"
+    return f"sweep {definition.name} {goal_text(definition)}: {trials}"
 
 
 def closest(metric: str, names: Sequence[str]) -> str | None:

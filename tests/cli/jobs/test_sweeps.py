@@ -1,6 +1,7 @@
 """`hvj sweep`: trials are created, pruned and compared, and a sweep that was killed continues from its jobs."""
 
 import json
+import re
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -50,16 +51,21 @@ class Trials:
     def job(self, name: str) -> Object:
         return self._cluster.api.get(f"{self._cluster.jobs}/{name}")
 
-    def train(self, name: str, *values: float) -> None:
-        """The job has completed epochs with these values of the metric."""
+    def train(self, name: str, *values: float, mode: str | None = "max") -> None:
+        """The job has completed epochs with these values of the metric; its program declares the mode."""
+        points = [{"epoch": epoch, "value": value} for epoch, value in enumerate(values, 1)]
         epochs = [
             {"epoch": epoch, "time": TIME, "metrics": {"val_accuracy": value}} for epoch, value in enumerate(values, 1)
         ]
-        self._cluster.run(name, training={"epoch": len(values), "progress": 0.5, "history": epochs})
+        by_value = sorted(points, key=lambda point: point["value"])
+        ends = {"min": by_value[0], "max": by_value[-1]} | ({"mode": mode} if mode else {})
+        extremes = {"val_accuracy": ends}
+        training = {"epoch": len(values), "progress": 0.5, "history": epochs, "extremes": extremes}
+        self._cluster.run(name, training=training)
 
-    def succeed(self, name: str, *values: float) -> None:
+    def succeed(self, name: str, *values: float, mode: str | None = "max") -> None:
         """The job has trained and succeeded."""
-        self.train(name, *values)
+        self.train(name, *values, mode=mode)
         self._cluster.succeed(name)
 
     def end_terminated(self, name: str) -> None:
@@ -164,10 +170,13 @@ def test_trials_of_other_code_are_never_compared_and_asked_for(hvj: Hvj, trials:
     with hvj_process("sweep", "-f", str(file), "--trials", "1", "--parallel", "1") as process:
         trials.until("digits-0")
         trials.succeed("digits-0", 0.99)
-        first = process.communicate(timeout=120)[1].splitlines()[0]
+        first, *others = process.communicate(timeout=120)[1].splitlines()
     assert (
-        "sweep digits maximizes val_accuracy (by its name; --goal min for the opposite): 1 trial of lr, nodes" in first
+        "sweep digits searches by val_accuracy, minimized or maximized as its programs declare "
+        "(--goal min or max to choose): 1 trial of lr, nodes" in first
     )
+    declared = "sweep digits maximizes val_accuracy (as its programs declare; --goal min for the opposite)"
+    assert any(line.endswith(declared) for line in others), others
     changed = {**SWEEP, "job": job(command=["other", "--lr=${lr}"], worker={"replicas": "${nodes}", "gpus": 0})}
     file.write_text(yaml.safe_dump(changed))
     start = ("sweep", "-f", str(file), "--trials", "1", "--parallel", "1")
@@ -185,7 +194,7 @@ def test_trials_of_other_code_are_never_compared_and_asked_for(hvj: Hvj, trials:
     shown = hvj("sweep", "show", "digits", "-o", "table")
     setups = [each["setup"] for each in hvj("sweep", "show", "digits").data]
     assert (setups[0] != setups[1], setups[1] == setups[2], shown.stdout.split()[-1]) == (True, True, setups[2])
-    assert f"setup {setups[0]}, maximizes val_accuracy: 1 complete; the best is trial 0" in shown.stderr
+    assert re.search(f"setup {setups[0]}, maximizes .*: 1 complete; the best is trial 0", shown.stderr)
 
 
 def test_a_wrong_metric_is_seen_at_the_first_report_and_corrected(hvj: Hvj, trials: Trials, file: Path) -> None:
@@ -204,27 +213,58 @@ def test_a_wrong_metric_is_seen_at_the_first_report_and_corrected(hvj: Hvj, tria
     assert hvj("sweep", "resume", "digits", "--metric", "val_accuracy").data["job"] == "digits-1"
 
 
-def test_the_direction_that_the_program_declares_wins_over_the_name_of_the_metric(
-    hvj: Hvj, cluster: ClusterState, trials: Trials, file: Path
+def test_a_search_that_needs_a_direction_ends_at_the_first_report_without_one_and_goes_on_with_a_goal(
+    hvj: Hvj, trials: Trials, file: Path
 ) -> None:
-    def declare(name: str, value: float) -> None:
-        end = {"epoch": 1, "value": value}
-        extremes = {"val_accuracy": {"min": end, "max": end, "mode": "min"}}
-        history = [{"epoch": 1, "time": TIME, "metrics": {"val_accuracy": value}}]
-        cluster.run(name, training={"epoch": 1, "progress": 0.5, "history": history, "extremes": extremes})
-
     with hvj_process("sweep", "-f", str(file), "--trials", "2") as process:
         trials.until("digits-0", "digits-1")
-        declare("digits-0", 0.9)
+        trials.train("digits-0", 0.9, mode=None)
+        stderr = process.communicate(timeout=120)[1]
+    assert (process.returncode, stderr.splitlines()[-1]) == (
+        1,
+        "error: the program of trial 0 does not declare whether a low or a high val_accuracy is best, which the search "
+        "needs: `hvj sweep resume digits -w test-ns --goal min` or `--goal max` continues, and its jobs are "
+        "kept".replace("test-ns", trials.job("digits-0")["metadata"]["namespace"]),
+    )
+    trials.succeed("digits-0", 0.9, mode=None)
+    trials.succeed("digits-1", 0.5, mode=None)
+    resumed = hvj("sweep", "resume", "digits", "--goal", "min")
+    assert (resumed.data["job"], "sweep digits minimizes val_accuracy: 2 trials" in resumed.stderr) == (
+        "digits-1",
+        True,
+    )
+
+
+def test_a_search_that_needs_no_direction_has_no_best_trial_without_one_but_both_ends(
+    hvj: Hvj, trials: Trials, file: Path
+) -> None:
+    file.write_text(yaml.safe_dump({key: value for key, value in SWEEP.items() if key != "pruner"}))
+    with hvj_process("sweep", "-f", str(file), "--trials", "2", "--sampler", "random") as process:
+        trials.until("digits-0", "digits-1")
+        trials.succeed("digits-0", 0.9, mode=None)
+        trials.succeed("digits-1", 0.5, mode=None)
+        stderr = process.communicate(timeout=120)[1]
+    ends = "the lowest is 0.5 of trial 1, the highest 0.9 of trial 0"
+    assert (process.returncode, ends in stderr.splitlines()[-1], "the best so far" in stderr) == (1, True, False)
+    assert ends in hvj("sweep", "show", "digits").stderr
+    assert ends in hvj("sweep", "best", "digits").stderr
+    found = [hvj("sweep", "best", "digits", "--goal", goal).data["job"] for goal in ("max", "min")]
+    assert found == ["digits-0", "digits-1"]
+
+
+def test_a_trial_that_declares_the_opposite_of_others_ends_a_sweep_unless_the_user_has_chosen(
+    hvj: Hvj, trials: Trials, file: Path
+) -> None:
+    with hvj_process("sweep", "-f", str(file), "--trials", "2") as process:
+        trials.until("digits-0", "digits-1")
+        trials.succeed("digits-0", 0.9)
+        trials.train("digits-1", 0.5, mode="min")
         stderr = process.communicate(timeout=120)[1]
     assert process.returncode == 1
-    assert "error: trial 0 declares min for val_accuracy, and the sweep took the opposite from its name" in stderr
-    declare("digits-1", 0.5)
-    for name in ("digits-0", "digits-1"):
-        cluster.succeed(name)
-    assert hvj("sweep", "resume", "digits").data["value"] == 0.5
-    assert hvj("sweep", "best", "digits").data["job"] == "digits-1"
-    assert hvj("sweep", "best", "digits", "--goal", "max").data["job"] == "digits-0"
+    assert "error: trial 1 declares min for val_accuracy, and the sweep maximizes val_accuracy" in stderr
+    trials.succeed("digits-1", 0.5, mode="min")
+    assert hvj("sweep", "best", "digits").code == 1
+    assert hvj("sweep", "resume", "digits", "--goal", "max").data["job"] == "digits-0"
 
 
 def test_a_metric_that_only_some_epochs_have_is_waited_for_until_the_first_trial_has_ended(
