@@ -30,7 +30,8 @@ NAMESPACED_KINDS_ONLY = (
 )
 REVIEWS = ("tokenreviews", "subjectaccessreviews")
 # Values that other values override, and values that are templates.
-OTHERWISE = {"image.tag", "dashboard.image.tag", "podDisruptionBudget.maxUnavailable", "extraObjects"}
+THRESHOLDS = "metrics.prometheusRule.namespaceThresholds"
+OTHERWISE = {"image.tag", "dashboard.image.tag", "podDisruptionBudget.maxUnavailable", "extraObjects", THRESHOLDS}
 
 
 def of_kind(objects: list[Object], kind: str) -> Object:
@@ -130,6 +131,8 @@ def test_every_value_reaches_an_object(helm4: Helm) -> None:
         if path not in OTHERWISE:
             assert [leaf for leaf in leaves(at) if leaf not in rendered] == [], path
     assert "all-extra-object" in rendered
+    assert "slow-namespace" in rendered
+    assert "86417" in rendered
 
 
 def test_the_readme_has_the_current_values() -> None:

@@ -107,6 +107,7 @@ ANY_DEFAULTS = st.builds(
     node_selector=st.dictionaries(NAMES, NAMES),
     tolerations=st.lists(TOLERATIONS, unique_by=lambda each: (each.key, each.effect)).map(tuple),
     priority_class_name=st.none() | NAMES,
+    queue=st.none() | NAMES,
     image_pull_secrets=st.lists(st.builds(LocalObjectReference, name=NAMES)).map(tuple),
     shm_size=st.none() | st.sampled_from(["1Gi", "2Gi"]),
     mount_options=st.lists(st.sampled_from(["actimeo=1", "actimeo=2", "nobrl"]), unique_by=lambda each: each[:3]).map(
@@ -121,6 +122,7 @@ def test_defaults_of_a_namespace_take_precedence_over_those_of_the_operator(
 ) -> None:
     for job in (spec(azureFiles=[SHARE]), spec(image="", nodeSelector={"a": "job"}, shmSize="3Gi")):
         assert namespace.completed_by(operator).apply_to(job) == operator.apply_to(namespace.apply_to(job))
+    assert namespace.completed_by(operator).queue == (namespace.queue or operator.queue)
 
 
 @pytest.mark.parametrize("selector", ["a", "!a", "a=b", "a==b,c!=d", "x.io/a in (b, c)", "a notin (b),c", "a="])

@@ -30,6 +30,8 @@ class HorovodJob(Model):
     metadata: Metadata
     spec: HorovodJobSpec
     status: HorovodJobStatus = HorovodJobStatus()
+    default_queue: str = ""
+    """The queue of jobs without the label of one, in the operator's settings."""
     stored_spec: HorovodJobSpec | None = None
     """The spec without the defaults of the operator's settings, if it can differ from `spec`."""
 

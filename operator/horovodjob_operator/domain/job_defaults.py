@@ -22,6 +22,8 @@ class JobDefaults(Model):
     node_selector: dict[str, LabelValue] = Field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
     priority_class_name: Name | None = None
+    queue: Name | None = None
+    """A LocalQueue of Kueue, for jobs without the label of one."""
     image_pull_secrets: tuple[LocalObjectReference, ...] = ()
     shm_size: Annotated[Quantity, StringConstraints(max_length=32)] | None = None
     mount_options: tuple[MountOption, ...] = ()
@@ -54,6 +56,7 @@ class JobDefaults(Model):
             node_selector={**other.node_selector, **self.node_selector},
             tolerations=(*self.tolerations, *tolerations),
             priority_class_name=self.priority_class_name or other.priority_class_name,
+            queue=self.queue or other.queue,
             image_pull_secrets=self.image_pull_secrets or other.image_pull_secrets,
             shm_size=other.shm_size if self.shm_size is None else self.shm_size,
             mount_options=(*options, *self.mount_options),

@@ -152,6 +152,27 @@ def test_an_annotation_of_the_namespace_sets_the_defaults_of_its_jobs(
     assert "pool" not in submit(api, other).wait_for_pods()["launcher"]["spec"].get("nodeSelector", {})
 
 
+def test_a_default_queue_holds_the_jobs_that_have_not_started(
+    api: Api, selective_operator: Operator, namespaces: tuple[str, str, str]
+) -> None:
+    own, _, _ = namespaces
+    label(api, own)
+    running = submit(api, own).advance_to("Running")
+    annotate(api, own, '{"queue": "gpus"}')
+    waiting = submit(api, own, "waiting")
+    wait_for("it to wait in the queue", lambda: waiting.status.get("queue", {}).get("name") == "gpus")
+    assert (waiting.phase, waiting.pods()) == ("Queued", {})
+    without_queue = job("without-queue")
+    without_queue["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": ""}
+    created = api.create(JOBS.format(own), without_queue)
+    Job(api, own, "without-queue", created["metadata"]["uid"]).advance_to("Succeeded")
+    running.end("launcher", 0)
+    running.wait("Succeeded")
+    assert "queue" not in running.status, "its pods need no quota any more"
+    annotate(api, own, "{}")
+    waiting.advance_to("Succeeded")
+
+
 @pytest.fixture
 def counted_jobs(api: Api, namespace: str) -> None:
     """Waits until the quota controller counts jobs.

@@ -143,14 +143,16 @@ def new_job_state(raw: Mapping[str, Any], metadata: Metadata, defaults: Namespac
         refusal = _unreadable(Reason.INVALID_SPEC, "spec", error)
         return JobState(HorovodJob(metadata=metadata, spec=HorovodJobSpec(image=""), status=status), version, refusal)
     spec = defaults.values.apply_to(stored)
-    job = HorovodJob(metadata=metadata, spec=spec, status=status, stored_spec=stored)
+    queue = defaults.values.queue or ""
+    job = HorovodJob(metadata=metadata, spec=spec, status=status, stored_spec=stored, default_queue=queue)
     return JobState(job, version, defaults_error=defaults.error)
 
 
 def apply_defaults(state: JobState, defaults: NamespaceDefaults) -> None:
     """Replaces the defaults of a job. They can be the remedy of its refusal."""
     if stored := state.job.stored_spec:
-        state.job = state.job.model_copy(update={"spec": defaults.values.apply_to(stored)})
+        values = {"spec": defaults.values.apply_to(stored), "default_queue": defaults.values.queue or ""}
+        state.job = state.job.model_copy(update=values)
         state.refusal, state.refusal_count, state.refused_since = None, 0, None
         state.defaults_error, state.pod_usage = defaults.error, None
 

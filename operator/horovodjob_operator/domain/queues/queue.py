@@ -46,8 +46,12 @@ class Queue:
 
 
 def queue_name(job: HorovodJob) -> str:
-    """Name of the LocalQueue of the job; empty if it needs none."""
-    return job.metadata.labels.get(LABEL_QUEUE, "")
+    """Name of the LocalQueue of the job; empty if it needs none.
+
+    The default of a namespace does not apply to a job that runs without a queue: its pods would have to end.
+    """
+    may_have_default = job.status.queue is not None or job.status.start_time is None
+    return job.metadata.labels.get(LABEL_QUEUE, job.default_queue if may_have_default else "")
 
 
 def queue_of(job: HorovodJob, workload: Workload | None) -> str:
