@@ -91,8 +91,11 @@ def _wait_until_deleted(
             return
 
 
-def retried(request: Callable[[], Result]) -> Result:
-    """The result of a request, which is sent again while the connection is lost or the API server is overloaded."""
+def retried(request: Callable[[], Result], check: Check = lambda: None) -> Result:
+    """The result of a request, which is sent again while the connection is lost or the API server is overloaded.
+
+    `check` is called before each repetition and can raise.
+    """
     from kubernetes.client import ApiException
     from urllib3.exceptions import HTTPError
 
@@ -102,6 +105,7 @@ def retried(request: Callable[[], Result]) -> Result:
         except (HTTPError, ApiException) as error:
             if not is_transient(error):
                 raise
+            check()
             if failures == 1:
                 message(LOST)
             pause(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])

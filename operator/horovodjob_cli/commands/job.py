@@ -12,7 +12,7 @@ from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.watch import wait_for_deletion
 from horovodjob_cli.commands import JOB_COMMANDS, CommandResult, command, confirm, group
 from horovodjob_cli.errors import CliError, UsageError
-from horovodjob_cli.jobs import batchai_records, job_creation, manifests, termination
+from horovodjob_cli.jobs import batchai_records, job_creation, manifests, owned_jobs, termination
 from horovodjob_cli.jobs.batchai_records import (
     JOB_DESCRIPTION,
     JOB_TABLE,
@@ -117,14 +117,25 @@ def create(
     timeout: Timeout = None,
     wait_stalled: WaitStalled = False,
     quiet: Quiet = False,
+    owner_job: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME/UID",
+            help="Kubernetes Job, such as one of a CronJob, that the job is named after and deleted with. A repeated "
+            "command follows the same job.",
+        ),
+    ] = None,
     dry_run: Annotated[
         DryRun,
         typer.Option(help="Create nothing: print the resource (client), or validate it with the API server (server)."),
     ] = DryRun.NONE,
 ) -> Any:
     """Create a job from Batch AI's job.json, or from a HorovodJob in YAML or JSON."""
+    owner = owned_jobs.parsed_owner(owner_job, name)
+    stalled_seconds = owned_jobs.STALLED_SECONDS if owner else None
+    limit = WaitLimit(timeout, waits_for_stalled=wait_stalled, stalled_seconds=stalled_seconds)
     overrides = manifests.Overrides(
-        name=name,
+        name=name or (owner.name if owner else None),
         workspace=workspace,
         experiment=experiment,
         pool=cluster,
@@ -142,18 +153,26 @@ def create(
             job_creation.find_key(account, kube.namespace(workspace)) if dry_run is DryRun.NONE else None
         ),
     )
-    submitted = manifests.with_variables(manifests.read(config_file, overrides), env)
-    submitted = manifests.with_queue(submitted, queue, priority)
-    for warning in submitted.warnings:
-        message(f"warning: {warning}")
-    if dry_run is not DryRun.CLIENT:
-        job_creation.check(submitted)
-    if dry_run is not DryRun.NONE:
-        return submitted.job
-    job = job_creation.create(submitted)
+
+    def submission() -> manifests.Submission:
+        submitted = manifests.with_variables(manifests.read(config_file, overrides), env)
+        submitted = manifests.with_queue(submitted, queue, priority)
+        for warning in submitted.warnings:
+            message(f"warning: {warning}")
+        return submitted
+
+    if owner and dry_run is DryRun.NONE:
+        job = owned_jobs.obtain(owner, submission, workspace, limit)
+    else:
+        submitted = submission()
+        if dry_run is not DryRun.CLIENT:
+            job_creation.check(submitted)
+        if dry_run is not DryRun.NONE:
+            return submitted.job
+        job = job_creation.create(submitted)
     if not wait:
         return job_record(job)
-    job = wait_for_end(job, WaitLimit(timeout, waits_for_stalled=wait_stalled), quiet=quiet)
+    job = owned_jobs.follow(job, limit, quiet=quiet) if owner else wait_for_end(job, limit, quiet=quiet)
     return CommandResult(job_record(job), batchai_records.exit_code(job))
 
 

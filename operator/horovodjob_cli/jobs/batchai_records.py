@@ -23,7 +23,13 @@ _COLUMNS = {
     "Exit code": "executionInfo.exitCode",
     "Progress": "progress",
 }
-_OPTIONAL_COLUMNS = {"Age": "age", "Duration": "duration", "Reason": "reason", "GPU hours": "gpuHours"}
+_OPTIONAL_COLUMNS = {
+    "Age": "age",
+    "Duration": "duration",
+    "Reason": "reason",
+    "GPU hours": "gpuHours",
+    "Experiment": "experiment",
+}
 JOB_TABLE = ListTable(_COLUMNS, _OPTIONAL_COLUMNS)
 JOB_TABLE_OF_ALL_WORKSPACES = ListTable({"Workspace": "workspace", **_COLUMNS}, _OPTIONAL_COLUMNS)
 JOB_DESCRIPTION = Description(

@@ -16,16 +16,21 @@ STALLED_SECONDS = 15
 
 
 class WaitLimit:
-    """The limits of one wait, which begins now. `waits_for_stalled`: also for jobs that only the user can correct."""
+    """The limits of one wait, which begins now. `waits_for_stalled`: also for jobs that only the user can correct.
+
+    Without that, the wait ends when a job has been stalled for `stalled_seconds`, by default 15.
+    """
 
     def __init__(
         self,
         timeout: float | None = None,
         *,
         waits_for_stalled: bool = False,
+        stalled_seconds: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._timeout, self._waits_for_stalled, self._clock = timeout, waits_for_stalled, clock
+        self._stalled_seconds = STALLED_SECONDS if stalled_seconds is None else stalled_seconds
         self._begin = clock()
         self._stalled: dict[str, float] = {}  # since when, by the UID of the job
 
@@ -40,14 +45,14 @@ class WaitLimit:
             raise TimedOut(f"{what} within {seconds_text(self._timeout)} (--timeout)")
 
     def check(self, *jobs: Object) -> None:
-        """Raises Stalled if one of the jobs has been stalled for 15 s, and TimedOut. A job that has ended passes."""
+        """Raises Stalled if a job has been stalled for too long, and TimedOut. A job that has ended passes."""
         now = self._clock()
         unfinished = [job for job in jobs if not batchai_records.is_finished(job)]
         for job in unfinished:
             uid, condition = job["metadata"]["uid"], stalled_condition(job)
             if condition is None or self._waits_for_stalled:
                 self._stalled.pop(uid, None)
-            elif now - self._stalled.setdefault(uid, now) >= STALLED_SECONDS:
+            elif now - self._stalled.setdefault(uid, now) >= self._stalled_seconds:
                 raise Stalled(
                     f"job {batchai_records.display_name(job)} cannot continue until you act: {condition['reason']}: "
                     f"{condition['message']}"
