@@ -1,6 +1,7 @@
 # The images of HorovodJob:
 #   docker build --target operator    -t $IMAGE_REGISTRY/horovodjob/operator:0.1.0    .
 #   docker build --target dashboard   -t $IMAGE_REGISTRY/horovodjob/dashboard:0.1.0   .   (docs/dashboard.md)
+#   docker build --target hvj         -t $IMAGE_REGISTRY/horovodjob/hvj:0.1.0         .   (docs/schedules.md)
 #   docker build --target trainer     -t $IMAGE_REGISTRY/horovodjob/trainer:0.1.0     .
 #   docker build --target trainer-gpu -t $IMAGE_REGISTRY/horovodjob/trainer-gpu:0.1.0 .   (docs/gpu-image.md)
 #   docker build --target mpi         -t $IMAGE_REGISTRY/horovodjob/mpi:0.1.0         .   (for the tests)
@@ -85,6 +86,17 @@ COPY --from=lock /src/ ./
 # kubernetes/aio is a second client, for asyncio, and half of the package; nothing imports it.
 RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
     uv sync --frozen --only-group dashboard-image \
+ && find /opt/venv -type d -name tests -prune -exec rm -rf {} + \
+ && rm -r /opt/venv/lib/python3.11/site-packages/kubernetes/aio \
+ && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib
+
+
+# ---- the packages of `hvj` --------------------------------------------------------------------------------
+FROM uv AS hvj-packages
+
+COPY --from=lock /src/ ./
+RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
+    uv sync --frozen --no-default-groups --no-install-project \
  && find /opt/venv -type d -name tests -prune -exec rm -rf {} + \
  && rm -r /opt/venv/lib/python3.11/site-packages/kubernetes/aio \
  && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib
@@ -203,6 +215,22 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
 WORKDIR /home/horovod
 USER 1000:1000
 ENTRYPOINT ["python", "-m", "horovodjob_dashboard"]
+
+
+# ---- hvj, for the pods of schedules and for pipelines -----------------------------------------------------
+FROM python AS hvj
+
+LABEL org.opencontainers.image.title="hvj" \
+      org.opencontainers.image.description="The command line of HorovodJob, for schedules and pipelines" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=hvj-packages /opt/venv /opt/venv
+COPY --from=operator-project /opt/venv/bin/hvj /opt/venv/bin/
+COPY --from=operator-project /out/ /opt/venv/
+ENV PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+WORKDIR /home/horovod
+USER 1000:1000
+ENTRYPOINT ["hvj"]
 
 
 # ---- trainer, for CPUs and for GPUs -----------------------------------------------------------------------

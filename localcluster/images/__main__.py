@@ -1,8 +1,8 @@
 """Builds the images of the project, and loads them into a local cluster.
 
-    python3 localcluster/images build [operator|dashboard|trainer|trainer-gpu|mpi|all]...
-    python3 localcluster/images load  [operator|dashboard|trainer|trainer-gpu|mpi|all]...    builds missing images first
-    python3 localcluster/images names [operator|dashboard|trainer|trainer-gpu|mpi|all]...    builds nothing
+    python3 localcluster/images build [operator|dashboard|hvj|trainer|trainer-gpu|mpi|all]...
+    python3 localcluster/images load  [operator|dashboard|hvj|trainer|trainer-gpu|mpi|all]...  builds missing ones first
+    python3 localcluster/images names [operator|dashboard|hvj|trainer|trainer-gpu|mpi|all]...  builds nothing
 
 `all`, the default, are the images that the tests need: not the trainer for GPUs, which takes a quarter of an hour and
 much of the disk. Each command prints JSON: image, archive and built for each role. The names change with the sources.

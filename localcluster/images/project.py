@@ -28,12 +28,13 @@ COMMON_INPUTS = ("Dockerfile", ".dockerignore", "uv.lock", "LICENSE")
 INPUTS = {
     "operator": ("operator",),
     "dashboard": ("operator",),
+    "hvj": ("operator",),
     "trainer": ("trainer", "images/slim.sh", "images/horovod"),
     "trainer-gpu": ("trainer", "images"),
     "mpi": (),
 }
 # The trainer is last: it may have to wait for Horovod, which the environment of the tests may be compiling.
-TESTED = ("operator", "dashboard", "mpi", "trainer")
+TESTED = ("operator", "dashboard", "hvj", "mpi", "trainer")
 # Tables of pyproject.toml on which no image depends; the Dockerfile ignores the same ones.
 LINTER_TABLES = re.compile(r"^\[+tool\.(ruff|mypy|pytest|importlinter)")
 

@@ -12,7 +12,7 @@ from horovodjob_release.packages import Package, image_packages
 from localcluster.images.project import REPOSITORY, build
 
 # The image for GPUs contains NVIDIA's libraries: users build it, and agree to NVIDIA's terms, themselves.
-ROLES = ("operator", "dashboard", "trainer")
+ROLES = ("operator", "dashboard", "hvj", "trainer")
 # The registry of names without one.
 DEFAULT_REGISTRY = "docker.io"
 

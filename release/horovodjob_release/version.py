@@ -12,7 +12,7 @@ from horovodjob_release.errors import ReleaseError
 
 SOURCE = "pyproject.toml"
 VERSION = r"(\d+\.\d+\.\d+(?:-rc\.\d+)?)"
-OWN_IMAGE = r"horovodjob/(?:operator|dashboard|trainer|trainer-gpu|mpi)"
+OWN_IMAGE = r"horovodjob/(?:operator|dashboard|hvj|trainer|trainer-gpu|mpi)"
 # Files, and the pattern of what repeats the version in them.
 PLACES = (
     ("pyproject.toml", r'^name = "horovodjob"\nversion = "([^"]+)"$'),
@@ -22,6 +22,8 @@ PLACES = (
     ("charts/**/*.yaml", rf"{OWN_IMAGE}:{VERSION}"),
     ("charts/**/*.md", rf"{OWN_IMAGE}:{VERSION}"),
     ("manifests/**/*.yaml", rf"{OWN_IMAGE}:{VERSION}"),
+    ("manifests/ci/*.yml", rf"{OWN_IMAGE}:{VERSION}"),
+    ("manifests/ci/*.yaml", rf"horovodjob=={VERSION}"),
     ("manifests/gitops/**/*.env", rf"{OWN_IMAGE}:{VERSION}"),
     ("manifests/gitops/**/*.yaml", rf"chart: horovodjob-operator\n +targetRevision: {VERSION}$"),
     ("manifests/gitops/**/*.yaml", rf'semver: "~{VERSION}"'),

@@ -21,6 +21,7 @@ from e2e.access import Kubectl, wait_for
 from e2e.recorder import Recorder
 from localcluster.binaries.static_image import ARCHITECTURES, tar
 from localcluster.command_line import invoke
+from localcluster.images.project import TESTED
 from localcluster.settings import DEFAULT_NAME, Cluster, cache_directory
 from support.api_client import Api, ApiError, Object
 from support.helm import Helm
@@ -83,12 +84,12 @@ def target() -> Target:
 
 
 def images(on: Target) -> dict[str, str]:
-    """References of the images of operator, dashboard, trainer and other MPI, built and in the local cluster's store.
+    """References of the images of the tests by role, built and in the local cluster's store.
 
-    OPERATOR_IMAGE, DASHBOARD_IMAGE, TRAINER_IMAGE and MPI_IMAGE name others, which the cluster has or can pull. A given
-    cluster pulls the rest from IMAGE_REGISTRY.
+    OPERATOR_IMAGE, DASHBOARD_IMAGE, HVJ_IMAGE, TRAINER_IMAGE and MPI_IMAGE name others, which the cluster has or can
+    pull. A given cluster pulls the rest from IMAGE_REGISTRY.
     """
-    given = {role: os.environ.get(f"{role.upper()}_IMAGE", "") for role in ("operator", "dashboard", "trainer", "mpi")}
+    given = {role: os.environ.get(f"{role.upper()}_IMAGE", "") for role in TESTED}
     wanted = [role for role, name in given.items() if not name]
     if not wanted:
         return given

@@ -51,6 +51,7 @@ def test_the_archive_is_complete_and_its_checksums_are_valid(dist: Path, tmp_pat
         f"charts/horovodjob-operator-{VERSION}.tgz",
         "docs/air-gapped.md",
         f"images/dashboard-{VERSION}.oci.tar",
+        f"images/hvj-{VERSION}.oci.tar",
         f"images/operator-{VERSION}.oci.tar",
         f"images/trainer-{VERSION}.oci.tar",
         f"manifests/horovodjob-{VERSION}.yaml",
@@ -63,11 +64,19 @@ def test_the_same_release_gives_the_same_archive(dist: Path) -> None:
     assert write_air_gapped_archive(dist, ROOT, VERSION, NAMES).read_bytes() == first
 
 
-def chart_images(chart: Path) -> set[str]:
-    """The images of the operator's chart with its default values and the dashboard."""
-    command = [binary("helm4"), "template", "x", str(chart), "--set", "dashboard.enabled=true"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return operator_images(done.stdout)
+def chart_images(charts: Path) -> set[str]:
+    """The images of the charts, with the dashboard and with a schedule."""
+    operator = rendered(charts / f"horovodjob-operator-{VERSION}.tgz", "dashboard.enabled=true")
+    job = rendered(charts / f"horovodjob-{VERSION}.tgz", "command={train},schedule.cron=@daily")
+    (schedule,) = [part["spec"] for part in yaml.safe_load_all(job) if part["kind"] == "CronJob"]
+    containers = schedule["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    return operator_images(operator) | {each["image"] for each in containers}
+
+
+def rendered(chart: Path, values: str) -> str:
+    """The objects of a chart with its default values and these."""
+    command = [binary("helm4"), "template", "x", str(chart), "--set", values]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_charts_and_manifests_of_a_release_name_the_images_of_its_archives(dist: Path) -> None:
@@ -76,17 +85,17 @@ def test_charts_and_manifests_of_a_release_name_the_images_of_its_archives(dist:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == image_name(PUBLICATION.registry, "operator", VERSION)
     assert container.get("imagePullPolicy") in (None, "IfNotPresent")
-    chart = dist / "charts" / f"horovodjob-operator-{VERSION}.tgz"
-    assert chart_images(chart) == set(NAMES)
-    metadata = yaml.safe_load(read(chart)["horovodjob-operator/Chart.yaml"])
-    listed = yaml.safe_load(metadata["annotations"]["artifacthub.io/images"])
-    assert {each["image"] for each in listed} == set(NAMES)
+    assert chart_images(dist / "charts") == set(NAMES)
+    listed: set[str] = set()
+    for name in ("horovodjob-operator", "horovodjob"):
+        metadata = yaml.safe_load(read(dist / "charts" / f"{name}-{VERSION}.tgz")[f"{name}/Chart.yaml"])
+        listed |= {each["image"] for each in yaml.safe_load(metadata["annotations"]["artifacthub.io/images"])}
+    assert listed == set(NAMES)
 
 
 def test_a_release_for_no_registry_has_names_without_one(tmp_path: Path) -> None:
     package_charts(ROOT, tmp_path, Publication())
-    chart = tmp_path / f"horovodjob-operator-{VERSION}.tgz"
-    assert chart_images(chart) == {f"horovodjob/{role}:{VERSION}" for role in ROLES}
+    assert chart_images(tmp_path) == {f"horovodjob/{role}:{VERSION}" for role in ROLES}
     assert f" image: horovodjob/operator:{VERSION}\n" in manifests(ROOT, Publication())
 
 

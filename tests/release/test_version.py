@@ -49,7 +49,7 @@ def test_the_page_on_releases_lists_the_files_with_a_placeholder_for_the_project
 
 
 def test_no_file_names_an_image_of_the_project_in_another_version() -> None:
-    name = re.compile(r"horovodjob[-/](?:operator|dashboard|trainer|trainer-gpu|mpi):([\w.-]+)")
+    name = re.compile(r"horovodjob[-/](?:operator|dashboard|hvj|trainer|trainer-gpu|mpi):([\w.-]+)")
     found = {
         f"{path.relative_to(ROOT)}: {image[0]}"
         for folder in ("charts", "manifests", "docs", "README.md")

@@ -24,7 +24,7 @@ def uses_given_cluster() -> bool:
     folder = "cluster" if CLUSTER_NAME == "main" else f"cluster-{CLUSTER_NAME}"
     if not given or given == str(CACHE / folder / "kubeconfig"):
         return False
-    images = ("OPERATOR_IMAGE", "DASHBOARD_IMAGE", "TRAINER_IMAGE", "MPI_IMAGE")
+    images = ("OPERATOR_IMAGE", "DASHBOARD_IMAGE", "HVJ_IMAGE", "TRAINER_IMAGE", "MPI_IMAGE")
     if not os.environ.get("IMAGE_REGISTRY") and not all(os.environ.get(name) for name in images):
         raise StageError(f"KUBECONFIG is set, so set IMAGE_REGISTRY as well, or {', '.join(images)}")
     return True
