@@ -29,13 +29,17 @@ argocd.argoproj.io/compare-options: IgnoreExtraneous
 {{- end }}
 {{- end }}
 
-{{- /* The labels and annotations that the chart sets, as YAML. */ -}}
-{{- define "horovodjob.labels" -}}
+{{- /* The labels of the objects of the release, as YAML. */ -}}
+{{- define "horovodjob.releaseLabels" -}}
 app.kubernetes.io/name: {{ .Chart.Name | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
-{{- with .Values.experiment }}
+{{- end }}
+
+{{- /* The labels of values that a job has beside its own, as YAML; runs of a schedule are an experiment. */ -}}
+{{- define "horovodjob.jobLabels" -}}
+{{- with .Values.experiment | default ((include "horovodjob.cron" .) | empty | ternary "" (include "horovodjob.name" .)) }}
 horovodjob.dev/experiment: {{ quote . }}
 {{- end }}
 {{- with .Values.queue }}
@@ -44,6 +48,19 @@ kueue.x-k8s.io/queue-name: {{ quote . }}
 {{- with .Values.priority }}
 kueue.x-k8s.io/priority-class: {{ quote . }}
 {{- end }}
+{{- end }}
+
+{{- /* When runs of the job begin; empty for a job that runs once. */ -}}
+{{- define "horovodjob.cron" -}}
+{{- $schedule := default dict .Values.schedule }}
+{{- if not $schedule.cron }}
+{{- range $field := list "timeZone" "suspend" "concurrencyPolicy" "startingDeadlineSeconds" "successfulJobsHistoryLimit" "failedJobsHistoryLimit" "ttlSecondsAfterFinished" "serviceAccountName" }}
+{{- if not (has (toJson (get $schedule $field)) (list "null" "\"\"")) }}
+{{- fail (printf "\n\nschedule.%s has an effect only with schedule.cron, without which the job would run once, and at once: set schedule.cron too" $field) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- default "" $schedule.cron }}
 {{- end }}
 
 {{- /* The chart's own keys and those of a value. Takes path, own and set. */ -}}
@@ -59,8 +76,11 @@ kueue.x-k8s.io/priority-class: {{ quote . }}
 {{- /* The spec that the values describe, as JSON. */ -}}
 {{- define "horovodjob.spec" -}}
 {{- $empty := list "null" "\"\"" "[]" "{}" }}
+{{- if and .Values.priority (not .Values.queue) }}
+{{- fail "\n\npriority has an effect only in a queue: set queue too" }}
+{{- end }}
 {{- $spec := dict "image" (default "" .Values.image) }}
-{{- range $field, $value := omit .Values "name" "nameSuffixHash" "run" "experiment" "queue" "priority" "labels" "annotations" "parameters" "env" "enabled" "global" }}
+{{- range $field, $value := omit .Values "name" "schedule" "nameSuffixHash" "run" "experiment" "queue" "priority" "labels" "annotations" "parameters" "env" "enabled" "global" }}
 {{- if has $field (list "worker" "logs" "runPolicy") }}
 {{- range $key, $inner := $value }}
 {{- if has (toJson $inner) $empty }}{{ $value = omit $value $key }}{{ end }}

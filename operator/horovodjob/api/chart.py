@@ -14,11 +14,39 @@ from horovodjob.api.spec import HorovodJobSpec
 TEXT = ("string", "number", "boolean")
 KEY = "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 LABEL = {"type": "string", "maxLength": 63, "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"}
+OBJECT_NAME = {"type": ["string", "null"], "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "maxLength": 253}
+STRING = {"type": ["string", "null"]}
+COUNT = {"type": ["integer", "null"], "minimum": 0}
+# The CronJob of a schedule; Kubernetes defines and validates its objects, times and zones.
+SCHEDULE: Mapping[str, Any] = {
+    "type": ["object", "null"],
+    "properties": {
+        "cron": STRING,
+        "timeZone": STRING,
+        "suspend": {"type": ["boolean", "null"]},
+        "concurrencyPolicy": {"enum": ["", "Forbid", "Replace", "Allow", None]},
+        "startingDeadlineSeconds": {"type": ["integer", "null"], "minimum": 10},
+        "successfulJobsHistoryLimit": COUNT,
+        "failedJobsHistoryLimit": COUNT,
+        "ttlSecondsAfterFinished": COUNT,
+        "serviceAccountName": OBJECT_NAME,
+        "image": {
+            "type": ["object", "null"],
+            "properties": {"registry": STRING, "repository": STRING, "tag": STRING},
+            "additionalProperties": False,
+        },
+        "resources": {"type": ["object", "null"]},
+        "nodeSelector": {"type": ["object", "null"], "additionalProperties": {"type": "string"}},
+        "tolerations": {"type": ["array", "null"], "items": {"type": "object"}},
+    },
+    "additionalProperties": False,
+}
 # Values that are not fields of the spec.
 OTHERS: Mapping[str, Mapping[str, Any]] = {
     "name": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", "maxLength": 54},
     "nameSuffixHash": {"type": "boolean"},
     "run": {"type": ["string", "number"]},
+    "schedule": SCHEDULE,
     "experiment": LABEL,
     "queue": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "maxLength": 63},
     "priority": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "maxLength": 63},

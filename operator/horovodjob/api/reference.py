@@ -223,7 +223,8 @@ The API server rejects a job that violates one of these rules:
 ### Conditions
 
 {table(("condition", "when it is True"), _meaning_rows(CONDITIONS))}
-Tools that wait for objects (Helm, Flux, Argo CD, `kubectl wait --for=condition=Ready`) read the last three.
+Tools that wait for objects (Helm, Flux, Argo CD, `kubectl wait --for=condition=Ready`) read the last three. To wait for
+the end, which can be a failure, see [schedules.md](schedules.md#wait-for-the-end).
 
 ### Reasons
 

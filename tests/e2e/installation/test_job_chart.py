@@ -53,3 +53,30 @@ def test_upgrades_change_and_resume_only_a_suspended_job(namespace: Namespace, h
     namespace.release("train-worker-0")
     namespace.wait_phase("train", "Succeeded")
     assert "never runs again" in helm.refusal(*INSTALL, *values(namespace, ["true"]))
+
+
+def test_a_run_of_a_schedule_outlives_the_eviction_of_its_pod_and_is_deleted_with_its_training(
+    namespace: Namespace, helm: Helm, images: dict[str, str]
+) -> None:
+    repository, _, tag = images["hvj"].rpartition(":")
+    schedule = {"cron": "0 0 1 1 *", "image": {"repository": repository, "tag": tag}}
+    helm(*INSTALL, *values(namespace, phases.WAIT), f"--set-json=schedule={json.dumps(schedule)}")
+    namespace.kubectl("-n", namespace.name, "create", "job", "--from=cronjob/train", "train-now")
+    namespace.wait_phase("train-now", "Running")
+    (pod,) = runs(namespace)
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace.name}}
+    namespace.api.create(f"{namespace.core}/pods/{pod}/eviction", eviction)
+    (other,) = wait_for("another pod", lambda: [each for each in runs(namespace) if each != pod])
+    found = "job train-now exists already"
+    wait_for("its log", lambda: found in namespace.api.text(f"{namespace.core}/pods/{other}/log"))
+    namespace.release("train-now-worker-0")
+    namespace.kubectl("-n", namespace.name, "wait", "job/train-now", "--for=condition=Complete", "--timeout=300s")
+    assert namespace.status("train-now")["phase"] == "Succeeded"
+    namespace.kubectl("-n", namespace.name, "delete", "job", "train-now")
+    wait_for("no training", lambda: not namespace.find("train-now") and not namespace.pods("train-now"))
+
+
+def runs(namespace: Namespace) -> list[str]:
+    """The pods of the Job `train-now` that have not been deleted."""
+    found = namespace.api.items(f"{namespace.core}/pods?labelSelector=batch.kubernetes.io/job-name%3Dtrain-now")
+    return [each["metadata"]["name"] for each in found if not each["metadata"].get("deletionTimestamp")]
