@@ -112,7 +112,9 @@ FUNCTIONS: dict[str, Callable[[], None]] = {
     "downloads": lambda: cluster("download"),
     "control-plane": lambda: cluster("build", "control-plane"),
     "helm": lambda: cluster("build", "control-plane", "helm4", "helm3"),
-    "engines": lambda: cluster("build", "control-plane", "helm4", "helm3", "kustomize-controller", "argocd"),
+    "engines": lambda: cluster(
+        "build", "control-plane", "helm4", "helm3", "flux", "helm-controller", "source-controller", "argocd"
+    ),
     "binaries": lambda: cluster("build"),
     "demo-binaries": lambda: cluster("build", "control-plane", "node", "containerd", "azure-files", "helm4"),
     "small-images": lambda: images("build", "operator", "mpi"),
