@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 from charts.readme import documented_values
-from charts.test_operator_chart import ALL, CHART, REVIEWS, variables
+from charts.test_operator_chart import ALL, CHART, REVIEWS, is_hook, variables
 from support.api_client import BASE, JOBS, ROOT, Api, Object, job, wait_for
 from support.helm import HELM3, Helm
 
@@ -241,3 +242,48 @@ def test_the_rights_for_operators_of_namespaces_are_those_of_the_operator() -> N
     assert rules(prepared, f"{NAME}-namespaced") == rules(base, NAME)
     for name in ("horovodjob-edit", "horovodjob-view", "horovodjob-nodes"):
         assert rules(prepared, name) == rules(base, name)
+
+
+def test_the_values_of_an_earlier_chart_are_not_reused_without_the_new_defaults(
+    helm: Helm, api: Api, tmp_path: Path
+) -> None:
+    earlier = Path(shutil.copytree(CHART, tmp_path / NAME))
+    values, schema = (json_or_yaml(earlier / name) for name in ("values.yaml", "values.schema.json"))
+    del values["dashboard"]
+    schema["required"].remove("dashboard")
+    (earlier / "values.yaml").write_text(yaml.safe_dump(values))
+    (earlier / "values.schema.json").write_text(json.dumps(schema))
+    (earlier / "templates" / "dashboard.yaml").unlink()
+    (earlier / "templates" / "NOTES.txt").write_text("")
+    namespace = make_namespace(api)
+    release = (NAME, "--namespace", namespace)
+    options = ("--set", "crds.enabled=false,rbac.create=false,replicas=1,networkPolicy.enabled=false")
+    helm("install", NAME, str(earlier), *release[1:], *options)
+    assert "dashboard" in helm.refusal("upgrade", NAME, str(CHART), *release[1:], "--reuse-values")
+    helm("upgrade", NAME, str(CHART), *release[1:], "--reset-then-reuse-values", "--set", "operator.logLevel=DEBUG")
+    helm("upgrade", NAME, str(CHART), *release[1:], "--reuse-values")
+    upgraded = api.get(deployment(namespace))
+    assert upgraded["spec"]["replicas"] == 1
+    assert variables([upgraded])["HOROVODJOB_OPERATOR_LOG_LEVEL"] == "DEBUG"
+    helm("uninstall", *release)
+
+
+def json_or_yaml(file: Path) -> Object:
+    """A file of the chart."""
+    content: Object = yaml.safe_load(file.read_text())
+    return content
+
+
+def test_the_chart_can_be_applied_without_a_release(helm: Helm, api: Api) -> None:
+    page = (ROOT / "docs" / "install.md").read_text()
+    (command,) = re.findall(r"^(helm template .*) \|\n  kubectl (apply .*)$", page, re.MULTILINE)
+    namespace = make_namespace(api)
+    template, apply = (words.replace("horovodjob-system", namespace).split() for words in command)
+    template[template.index("charts/horovodjob-operator")] = str(CHART)
+    rendered = helm(*template[1:], "--set", "crds.enabled=false")
+    for _ in range(2):
+        done = api.kubectl(*apply, stdin=rendered)
+        assert done.returncode == 0, done.stderr
+    assert not [each for each in yaml.safe_load_all(rendered) if each and is_hook(each)]
+    assert api.find(deployment(namespace))
+    api.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=rendered)
