@@ -24,13 +24,10 @@ from gitops.git_repository import Repository
 from support.api_client import ROOT, Api, Object, binary, wait_for
 from support.gitops.health import GITOPS
 from support.helm import HELM3
-from support.job_driver import timestamp
 
 SYSTEM = "argocd"
 APPLICATIONS = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applications"
-DEPLOYMENT = "/apis/apps/v1/namespaces/horovodjob-system/deployments/horovodjob-operator"
 REDIS_PORT, REPOSITORY_PORT = 20379, 20081
-BUDGET = "/apis/policy/v1/namespaces/horovodjob-system/poddisruptionbudgets/horovodjob-operator"
 HEALTH = {"Healthy": HEALTHY, "Progressing": PROGRESSING, "Degraded": FAILED}
 # Argo CD runs `kustomize build`, of which kubectl has a copy.
 KUSTOMIZE = """#!/bin/sh
@@ -166,19 +163,7 @@ class ArgoCD(Engine):
         self.apply(*(self._applied(application, repository) for application in yaml.safe_load_all(built)))
 
     def release_operator(self) -> None:
-        """Acts as the controllers of Deployments and of PodDisruptionBudgets."""
-        deployment = wait_for("the operator's Deployment", lambda: self.api.find(DEPLOYMENT))
-        generation, replicas = deployment["metadata"]["generation"], deployment["spec"]["replicas"]
-        available = {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"}
-        counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), replicas)
-        status = {"observedGeneration": generation, "conditions": [available], **counts}
-        self.api.patch(f"{DEPLOYMENT}/status", {"status": status})
-        budget = wait_for("the operator's PodDisruptionBudget", lambda: self.api.find(BUDGET))
-        sufficient = {"type": "DisruptionAllowed", "status": "True", "reason": "SufficientPods", "message": ""}
-        sufficient["lastTransitionTime"] = timestamp()
-        counts = {"disruptionsAllowed": 1, "currentHealthy": replicas, "desiredHealthy": 1, "expectedPods": replicas}
-        status = {"observedGeneration": budget["metadata"]["generation"], "conditions": [sufficient], **counts}
-        self.api.patch(f"{BUDGET}/status", {"status": status})
+        self.make_operator_ready()
         ArgoDelivery(self.api, self._repository, "horovodjob-operator").wait_health(HEALTHY)
 
     def remove_definition(self, directory: Path) -> None:

@@ -85,9 +85,13 @@ def cluster(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def deliver(cluster: Cluster, tmp_path: Path) -> Callable[..., Delivery]:
     """Has the engine apply the jobs of a team, in a namespace of their own."""
 
-    def begin(change: Callable[[Repository], object] = lambda repository: None, **settings: Any) -> Delivery:
+    def begin(
+        change: Callable[[Repository], object] = lambda repository: None,
+        make: Callable[[Path, str], Repository] = team_repository,
+        **settings: Any,
+    ) -> Delivery:
         name = f"team-{next(NUMBERS):03}"  # as long as the name of the documentation, so that columns remain
-        repository = team_repository(tmp_path / name, name)
+        repository = make(tmp_path / name, name)
         change(repository)
         return cluster.engine.deliver(repository, f"{name}-jobs", **settings)
 

@@ -9,11 +9,13 @@ import fcntl
 import os
 import re
 import shlex
+import subprocess
 import textwrap
 from itertools import chain
+from pathlib import Path
 
 from gitops.engine import Delivery, Engine
-from support.api_client import ROOT, wait_for
+from support.api_client import ROOT, binary, wait_for
 
 PAGE = ROOT / "docs" / "gitops.md"
 # What each engine reports on, which no command for the other one names.
@@ -50,6 +52,19 @@ def assert_documented_output(engine: Engine, title: str, **names: Delivery) -> N
         wait_for(f"the output in the section {title!r}", is_as_documented, seconds=60)
     except AssertionError as error:
         raise AssertionError(f"{error}, which RECORD_OUTPUT=1 writes; the output is\n{last[0]}") from None
+
+
+def run_documented_commands(after: str, directory: Path, kubeconfig: Path) -> None:
+    """Runs the commands of the page after a text in a repository, whose directory is named after its namespace."""
+    text = PAGE.read_text().partition(after)[2].partition("```sh\n")[2].partition("```")[0]
+    assert text, f"{PAGE.name} has no commands after {after!r}"
+    commands = re.sub(r"\btraining\b", directory.name, textwrap.dedent(text)).replace("../horovodjob", str(ROOT))
+    path = f"{Path(binary('kubectl')).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": path}
+    done = subprocess.run(
+        ["bash", "-ec", commands], cwd=directory, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _block(page: str, title: str, engine: str) -> str:

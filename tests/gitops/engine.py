@@ -18,10 +18,12 @@ from localcluster.progress import Progress
 from localcluster.settings import cache_directory
 from support.api_client import JOBS, Api, Object, is_served, wait_for
 from support.control_plane.operator_control_plane import OperatorControlPlane
-from support.job_driver import Job
+from support.job_driver import Job, timestamp
 
 HEALTHY, PROGRESSING, FAILED = "healthy", "progressing", "failed"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/horovodjobs.horovodjob.dev"
+DEPLOYMENT = "/apis/apps/v1/namespaces/horovodjob-system/deployments/horovodjob-operator"
+BUDGET = "/apis/policy/v1/namespaces/horovodjob-system/poddisruptionbudgets/horovodjob-operator"
 NEW_DESCRIPTION = "Phase of the job, of the next release."
 
 
@@ -171,6 +173,22 @@ class Engine(ABC):
         done = self.api.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
         assert done.returncode == 0, done.stderr
 
+    def make_operator_ready(self) -> None:
+        """Acts as the controllers of Deployments and of PodDisruptionBudgets."""
+        deployment = wait_for("the operator's Deployment", lambda: self.api.find(DEPLOYMENT))
+        generation, replicas = deployment["metadata"]["generation"], deployment["spec"]["replicas"]
+        reasons = {"Available": "MinimumReplicasAvailable", "Progressing": "NewReplicaSetAvailable"}
+        conditions = [{"type": kind, "status": "True", "reason": reason} for kind, reason in reasons.items()]
+        counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), replicas)
+        status = {"observedGeneration": generation, "conditions": conditions, **counts}
+        self.api.patch(f"{DEPLOYMENT}/status", {"status": status})
+        budget = wait_for("the operator's PodDisruptionBudget", lambda: self.api.find(BUDGET))
+        sufficient = {"type": "DisruptionAllowed", "status": "True", "reason": "SufficientPods", "message": ""}
+        sufficient["lastTransitionTime"] = timestamp()
+        counts = {"disruptionsAllowed": 1, "currentHealthy": replicas, "desiredHealthy": 1, "expectedPods": replicas}
+        status = {"observedGeneration": budget["metadata"]["generation"], "conditions": [sufficient], **counts}
+        self.api.patch(f"{BUDGET}/status", {"status": status})
+
     def serve(self, *resources: str) -> None:
         """Waits until these resources can be read."""
         for resource in resources:
@@ -199,8 +217,14 @@ def kept_file(binary: str, name: str) -> Path:
     return binaries.file(binary, name)
 
 
-def jobs(api: Api, namespace: str) -> dict[str, Job]:
-    """The jobs of a namespace by the part of their names before a hash."""
+def runs(api: Api, namespace: str, name: str = "") -> list[Job]:
+    """The jobs of a namespace, or those with this name before their hash, the earliest first."""
     found = api.get(JOBS.format(namespace))["items"]
-    names = [(one["metadata"]["name"], one["metadata"]["uid"]) for one in found]
-    return {name.partition("-")[0]: Job(api, namespace, name, uid) for name, uid in names}
+    found.sort(key=lambda one: (one["metadata"]["creationTimestamp"], int(one["metadata"]["resourceVersion"])))
+    made = [Job(api, namespace, one["metadata"]["name"], one["metadata"]["uid"]) for one in found]
+    return [job for job in made if name in ("", job.name.partition("-")[0])]
+
+
+def jobs(api: Api, namespace: str) -> dict[str, Job]:
+    """The last job of each name before the hash."""
+    return {job.name.partition("-")[0]: job for job in runs(api, namespace)}

@@ -1,15 +1,10 @@
-"""Flux: the real kustomize-controller.
-
-The tests act as source-controller and helm-controller, some of whose modules cannot be had.
-"""
+"""Flux: the real source-controller, kustomize-controller and helm-controller."""
 
 from __future__ import annotations
 
-import hashlib
-import http.server
+import re
 import shutil
-import threading
-from functools import partial
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,48 +20,36 @@ from gitops.engine import (
     edit_chart,
     kept_file,
     namespace,
+    own_address,
 )
 from gitops.git_repository import Repository
+from gitops.servers import GitHandler, Registry, Server
 from support.api_client import BASE, ROOT, Api, Object, binary, wait_for
 from support.gitops.health import FLUX_JOBS, FLUX_RESULTS
-from support.helm import HELM4, Helm
-from support.job_driver import timestamp
+from support.helm import HELM4
 
 SYSTEM = "flux-system"
 KUSTOMIZATIONS = "/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/flux-system/kustomizations"
 SOURCES = "/apis/source.toolkit.fluxcd.io/v1/namespaces/flux-system/gitrepositories"
 CHART = "/apis/source.toolkit.fluxcd.io/v1/namespaces/horovodjob-system/ocirepositories/horovodjob-operator"
 RELEASE = "/apis/helm.toolkit.fluxcd.io/v2/namespaces/horovodjob-system/helmreleases/horovodjob-operator"
-# Resources of the controllers that the tests act as.
-PLAYED = (
-    ("source.toolkit.fluxcd.io", "v1", "GitRepository", "gitrepositories"),
-    ("source.toolkit.fluxcd.io", "v1", "OCIRepository", "ocirepositories"),
-    ("source.toolkit.fluxcd.io", "v1", "Bucket", "buckets"),
-    ("source.toolkit.fluxcd.io", "v1", "ExternalArtifact", "externalartifacts"),
-    ("helm.toolkit.fluxcd.io", "v2", "HelmRelease", "helmreleases"),
-)
-UNOBSERVED = {"observedGeneration": -1}
+# The resources of each controller; the first one is served last.
+RESOURCES = {
+    "source-controller": (
+        "gitrepositories",
+        "ocirepositories",
+        "buckets",
+        "externalartifacts",
+        "helmcharts",
+        "helmrepositories",
+    ),
+    "kustomize-controller": ("kustomizations",),
+    "helm-controller": ("helmreleases",),
+}
+GROUPS = {"source-controller": "source", "kustomize-controller": "kustomize", "helm-controller": "helm"}
+VERSIONS = {"source-controller": "v1", "kustomize-controller": "v1", "helm-controller": "v2"}
+STORAGE_PORT = 20090
 CONDITIONS = {"True": HEALTHY, "Unknown": PROGRESSING, "False": FAILED}
-
-
-def definition(group: str, version: str, kind: str, plural: str) -> Object:
-    """A CRD without a schema, but with the status of an object that its controller has not observed yet."""
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema = {"openAPIV3Schema": anything | {"properties": {"status": {**anything, "default": UNOBSERVED}}}}
-    served = {"name": version, "served": True, "storage": True, "schema": schema, "subresources": {"status": {}}}
-    names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
-    spec = {"group": group, "scope": "Namespaced", "names": names, "versions": [served]}
-    metadata = {"name": f"{plural}.{group}"}
-    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata} | {
-        "spec": spec
-    }
-
-
-class SilentHandler(http.server.SimpleHTTPRequestHandler):
-    """Serves the archives of the commits."""
-
-    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
-        """Logs nothing."""
 
 
 class FluxDelivery(Delivery):
@@ -77,7 +60,7 @@ class FluxDelivery(Delivery):
         self.path, self._source, self._engine = f"{KUSTOMIZATIONS}/{name}", source, engine
 
     def publish(self) -> None:
-        self._engine.publish(self.repository, self._source)
+        self._engine.publish(self._source)
 
     def applied_revision(self) -> str:
         status = self.get().get("status", {})
@@ -87,6 +70,10 @@ class FluxDelivery(Delivery):
     def attempted_revision(self) -> str:
         attempted = str(self.get().get("status", {}).get("lastAttemptedRevision", "")).rpartition(":")[2]
         return "" if self.health() == PROGRESSING else attempted
+
+    def reconcile(self) -> None:
+        """Applies the last commit again, as the controller does after each interval."""
+        self._engine.request(self.path)
 
     def health(self) -> str:
         return CONDITIONS[self.ready().get("status", "Unknown")]
@@ -101,80 +88,93 @@ class FluxDelivery(Delivery):
 
 
 class Flux(Engine):
-    """Flux with the controllers that the tests act as."""
+    """Flux without its notification-controller and its command line."""
 
     name = "flux"
 
     def __init__(self, control_plane: EngineControlPlane, api: Api, directory: Path) -> None:
         super().__init__(control_plane, api, directory)
-        self._archives = directory / "archives"
         self._chart = ROOT / "charts" / "horovodjob-operator"
+        self._address = own_address()
 
     def start(self) -> None:
-        self._archives.mkdir()
-        serve = partial(SilentHandler, directory=str(self._archives))
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        self.apply(file=kept_file("kustomize-controller", "kustomize.toolkit.fluxcd.io_kustomizations.yaml"))
-        self.apply(namespace(SYSTEM), *(definition(*played) for played in PLAYED))
-        self.serve(*(f"{group}/{version}/{plural}" for group, version, _, plural in PLAYED))
-        self.serve("kustomize.toolkit.fluxcd.io/v1/kustomizations")
-        self.start_controller()
+        self._git = Server(GitHandler, self._address)
+        self._registry = Registry(self._address)
+        self._push_chart(self._chart)
+        self._push_chart(ROOT / "charts" / "horovodjob")
+        self.apply(namespace(SYSTEM))
+        for controller, plurals in RESOURCES.items():
+            group, version = f"{GROUPS[controller]}.toolkit.fluxcd.io", VERSIONS[controller]
+            for plural in plurals:
+                self.apply(file=kept_file(controller, f"{group}_{plural}.yaml"))
+            self.serve(*(f"{group}/{version}/{plural}" for plural in plurals))
+        self._start_controllers()
 
-    def start_controller(self, *arguments: str) -> None:
-        """Starts the controller, with its default number of workers."""
-        addresses = ("--metrics-addr=0", "--health-addr=0", "--requeue-dependency=1s")
-        program = binary("kustomize-controller")
-        self.control_plane.run("kustomize-controller", program, *addresses, *arguments, RUNTIME_NAMESPACE=SYSTEM)
-
-    def publish(self, repository: Repository, source: str) -> None:
-        """Acts as source-controller: serves the last commit as an archive, and writes it to the source's status."""
-        file = self._archives / f"{repository.revision}.tar.gz"
-        repository.archive(file)
-        artifact = {
-            "url": f"http://127.0.0.1:{self._server.server_port}/{file.name}",
-            "path": file.name,
-            "revision": f"main@sha1:{repository.revision}",
-            "digest": f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}",
-            "lastUpdateTime": timestamp(),
-            "size": file.stat().st_size,
+    def _start_controllers(self) -> None:
+        """Starts the controllers, with their default numbers of workers."""
+        storage = f"{self._address}:{STORAGE_PORT}"
+        path = self.directory / "artifacts"
+        path.mkdir()
+        arguments = {
+            "source-controller": (
+                f"--storage-addr={storage}",
+                f"--storage-adv-addr={storage}",
+                f"--storage-path={path}",
+            ),
+            "kustomize-controller": (),
+            "helm-controller": (),
         }
-        self._set_ready(f"{SOURCES}/{source}", artifact=artifact)
+        common = ("--metrics-addr=0", "--health-addr=0", "--requeue-dependency=1s")
+        for controller, own in arguments.items():
+            self.control_plane.run(controller, binary(controller), *common, *own, RUNTIME_NAMESPACE=SYSTEM)
+        self.control_plane.wait_listening(self._address, STORAGE_PORT)
 
-    def _set_ready(self, path: str, **status: Any) -> None:
-        """Reports that an object is as its spec says."""
-        generation = self.api.get(path)["metadata"]["generation"]
-        ready = {"type": "Ready", "status": "True", "reason": "Succeeded", "message": "played by the tests"}
-        ready |= {"lastTransitionTime": timestamp(), "observedGeneration": generation}
-        self.api.patch(
-            f"{path}/status", {"status": {"observedGeneration": generation, "conditions": [ready], **status}}
-        )
+    def _push_chart(self, chart: Path) -> None:
+        packages = self.directory / "packages"
+        packages.mkdir(exist_ok=True)
+        self._registry.push(binary(HELM4), chart, packages)
 
-    def _add_source(self, repository: Repository, name: str) -> None:
+    def publish(self, source: str) -> None:
+        """Acts as the webhook of a Git server."""
+        self.request(f"{SOURCES}/{source}")
+
+    def request(self, path: str) -> None:
+        """Has a controller reconcile an object at once, as `flux reconcile` does."""
+        self.api.patch(path, {"metadata": {"annotations": {"reconcile.fluxcd.io/requestedAt": str(time.time_ns())}}})
+
+    def add_source(self, repository: Repository, name: str) -> None:
+        """Adds a GitRepository."""
         metadata = {"name": name, "namespace": SYSTEM}
-        spec = {"url": f"file://{repository.directory}", "ref": {"branch": "main"}, "interval": "1m"}
+        url = f"http://{self._git.address}{repository.directory}/.git"
+        spec = {"url": url, "ref": {"branch": "main"}, "interval": "1m"}
         kind = {"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository"}
         self.apply({**kind, "metadata": metadata, "spec": spec})
-        self.publish(repository, name)
+
+    def _replace_addresses(self, repository: Repository) -> None:
+        """The registry of the tests has no TLS."""
+        for file in repository.directory.rglob("*.yaml"):
+            text = file.read_text()
+            if "oci://" in text:
+                text = re.sub(r"oci://[^/]*/", f"oci://{self._registry.address}/", text)
+                file.write_text(text.replace("  interval: 1h\n---", "  interval: 1h\n  insecure: true\n---"))
 
     def bootstrap(self, repository: Repository) -> None:
         """Adds what `flux bootstrap` adds: the source and the Kustomization of the cluster folder."""
+        self._replace_addresses(repository)
         repository.commit()
-        self._add_source(repository, SYSTEM)
+        self.add_source(repository, SYSTEM)
         source = {"kind": "GitRepository", "name": SYSTEM}
         spec = {"interval": "10m", "path": "./clusters/flux", "prune": True, "sourceRef": source}
         kind = {"apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization"}
         self.apply({**kind, "metadata": {"name": SYSTEM, "namespace": SYSTEM}, "spec": spec})
 
     def release_operator(self) -> None:
-        """Acts as helm-controller: installs the chart with Helm and reports that the release is ready."""
-        release = wait_for("the release of the operator", lambda: self.api.find(RELEASE))
-        helm = Helm(HELM4, self.api.kubeconfig, self.directory / "helm")
-        values = yaml.safe_dump(release["spec"].get("values", {}))
-        name = ("horovodjob-operator", str(self._chart), "--namespace=horovodjob-system")
-        helm("upgrade", "--install", *name, "--values=-", stdin=values)
-        self._set_ready(CHART)
-        self._set_ready(RELEASE)
+        self.make_operator_ready()
+        wait_for("the release of the operator", self._is_released)
+
+    def _is_released(self) -> bool:
+        conditions = self.api.get(RELEASE).get("status", {}).get("conditions", ())
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
     def remove_definition(self, directory: Path) -> None:
         """The definition is an asset of a release that a Kustomization applies."""
@@ -189,22 +189,31 @@ class Flux(Engine):
         delivery.deploy()
 
     def upgrade_operator(self) -> None:
-        self._chart = Path(shutil.copytree(self._chart, self.directory / "next-chart"))
+        self._chart = Path(shutil.copytree(self._chart, self.directory / "next" / "horovodjob-operator"))
         edit_chart(self._chart)
-        self.release_operator()
+        self._push_chart(self._chart)
+        self.request(CHART)
+        wait_for(
+            "the next release", lambda: "0.1.1" in str(self.api.get(RELEASE)["status"].get("lastAttemptedRevision"))
+        )
+        self.make_operator_ready()
+        wait_for("the next release", lambda: self._released_version() == "0.1.1")
+
+    def _released_version(self) -> str:
+        history = self.api.get(RELEASE)["status"].get("history", [{}])
+        return str(history[0].get("chartVersion")).partition("+")[0] if self._is_released() else ""
 
     def jobs_of_bootstrap(self, repository: Repository) -> Delivery:
         return FluxDelivery(self.api, repository, "training-jobs", SYSTEM, self)
 
     def deliver(self, repository: Repository, name: str, **changes: Any) -> FluxDelivery:
         repository.commit()
-        self._add_source(repository, name)
+        self.add_source(repository, name)
         return self._add_kustomization(FLUX_JOBS, repository, name, name, **changes)
 
     def wait_for_results(self, others: Delivery) -> FluxDelivery:
         """Adds the Kustomization that waits for the job `cifar`, beside that of the other jobs."""
-        name, namespace = f"{others.namespace}-cifar", others.namespace
-        return self._add_kustomization(FLUX_RESULTS, others.repository, name, others.name, targetNamespace=namespace)
+        return self._add_kustomization(FLUX_RESULTS, others.repository, f"{others.namespace}-cifar", others.name)
 
     def _add_kustomization(
         self, file: Path, repository: Repository, name: str, source: str, **changes: Any

@@ -7,6 +7,8 @@ import subprocess
 import textwrap
 from pathlib import Path
 
+import yaml
+
 from support.api_client import ROOT
 from support.gitops.health import GITOPS
 
@@ -58,10 +60,36 @@ def documented_repository(directory: Path) -> Repository:
     return repository
 
 
+def single_job_repository(
+    directory: Path, namespace: str, *, annotations: dict[str, str], is_hashed: bool
+) -> Repository:
+    """A repository with one job, which has these annotations, and a hash in its name if that is wanted."""
+    repository = Repository(directory)
+    (directory / "jobs").mkdir()
+    metadata = {"name": "train", "annotations": annotations}
+    spec = {"image": "trainer:1", "command": ["train"], "worker": {"replicas": 1, "gpus": 0}}
+    job = {"apiVersion": "horovodjob.dev/v1beta1", "kind": "HorovodJob", "metadata": metadata, "spec": spec}
+    kustomization: dict[str, object] = {"namespace": namespace, "resources": ["job.yaml", "namespace.yaml"]}
+    if is_hashed:
+        generator = {"name": "train", "files": ["job.yaml"]}
+        kustomization["configMapGenerator"] = [{**generator, "options": {"annotations": annotations}}]
+        kustomization["configurations"] = ["names.yaml"]
+        shutil.copy(GITOPS / "example" / "run" / "names.yaml", directory / "jobs")
+    files = {"job": job, "kustomization": kustomization, "namespace": namespace_object(namespace)}
+    for name, content in files.items():
+        (directory / "jobs" / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    return repository
+
+
+def namespace_object(name: str) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
 def team_repository(directory: Path, namespace: str) -> Repository:
     """The jobs of the example in a namespace of their own."""
     repository = Repository(directory)
-    shutil.copytree(GITOPS / "example" / "jobs", directory / "jobs")
+    for folder in ("jobs", "run"):
+        shutil.copytree(GITOPS / "example" / folder, directory / folder)
     repository.edit("jobs/kustomization.yaml", "namespace: training", f"namespace: {namespace}")
     repository.edit("jobs/namespace.yaml", "name: training", f"name: {namespace}")
     return repository

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,8 +10,8 @@ import pytest
 
 from gitops.argocd import ArgoCD
 from gitops.conftest import Cluster
-from gitops.documented_output import assert_documented_output
-from gitops.engine import DEFINITION, FAILED, HEALTHY, NEW_DESCRIPTION, PROGRESSING, Delivery, Engine, jobs
+from gitops.documented_output import assert_documented_output, run_documented_commands
+from gitops.engine import DEFINITION, FAILED, HEALTHY, NEW_DESCRIPTION, PROGRESSING, Delivery, Engine, jobs, runs
 from gitops.flux import Flux
 from gitops.git_repository import Repository
 from support.api_client import wait_for
@@ -27,11 +28,17 @@ def only(engine: type[Engine]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("engine", [engine], ids=lambda one: one.name, indirect=True)
 
 
-def job_of(delivery: Delivery, name: str) -> Job:
-    """The only job whose name begins with `name`, as soon as it exists and no other is being deleted."""
-    found = wait_for(f"the job {name}", lambda: [one for key, one in named(delivery) if key == name])
-    (job,) = found
-    return job
+def job_of(delivery: Delivery, name: str, number: int = 1) -> Job:
+    """The job with this name before its hash, by the number of its run, as soon as it exists."""
+    wait_for(f"run {number} of {name}", lambda: len(runs(delivery.api, delivery.namespace, name)) >= number)
+    return runs(delivery.api, delivery.namespace, name)[number - 1]
+
+
+def patch_outside_of_the_hash(repository: Repository, name: str) -> None:
+    """Changes a field of a job that is frozen, and not its name."""
+    operation = json.dumps([{"op": "add", "path": "/spec/shmSize", "value": "1Gi"}])
+    patches = f"patches: [{{target: {{kind: HorovodJob}}, patch: '{operation}'}}]\nresources"
+    repository.edit(f"jobs/{name}/kustomization.yaml", "resources", patches)
 
 
 def named(delivery: Delivery) -> list[tuple[str, Job]]:
@@ -53,39 +60,45 @@ def test_the_documented_repository_runs_its_jobs_in_an_empty_cluster(cluster: Cl
     assert_documented_output(cluster.engine, "From an empty cluster to jobs that have ended")
 
 
-def test_a_changed_manifest_replaces_the_job_that_allows_it_and_no_other(cluster: Cluster, deliver: Deliver) -> None:
+def test_a_changed_job_is_another_run_and_the_earlier_one_runs_on(cluster: Cluster, deliver: Deliver) -> None:
     delivery = deliver()
     before = running(delivery)
     delivery.repository.edit("jobs/cifar/job.yaml", "replicas: 4", "replicas: 3")
     delivery.deploy()
-    after = job_of(delivery, "cifar")
-    assert after.uid != before["cifar"].uid
+    after = job_of(delivery, "cifar", 2)
     assert after.get()["spec"]["worker"]["replicas"] == 3
     after.wait("Queued")
-    assert job_of(delivery, "digits").uid == before["digits"].uid
-    assert_documented_output(cluster.engine, "A commit changes a job that is replaced", training=delivery)
+    assert_documented_output(cluster.engine, "A commit changes a job", training=delivery)
     delivery.deploy("nothing changes")
-    assert job_of(delivery, "cifar").uid == after.uid
+    assert [job.uid for job in runs(delivery.api, delivery.namespace)] == [*uids(before), after.uid]
+    assert {job.phase for job in before.values()} == {"Running"}
 
 
-def test_changed_parameters_create_another_job_and_prune_the_old_one(cluster: Cluster, deliver: Deliver) -> None:
+def uids(jobs: dict[str, Job]) -> list[str]:
+    return [job.uid for job in jobs.values()]
+
+
+def test_the_documented_command_deletes_runs_that_have_ended_and_are_not_in_git(
+    cluster: Cluster, deliver: Deliver
+) -> None:
     delivery = deliver()
     before = running(delivery)
-    delivery.repository.edit("jobs/digits/run.env", "workers=2", "workers=3")
+    for name in before:
+        delivery.repository.edit(f"jobs/{name}/job.yaml", "kind: HorovodJob\n", "kind: HorovodJob\n# another run\n")
     delivery.deploy()
-    wait_for("the end of the old job", lambda: not delivery.api.find(before["digits"].path))
-    after = job_of(delivery, "digits")
-    assert after.get()["spec"]["worker"]["replicas"] == 3
-    after.wait("Queued")
-    wait_for("the end of its pods", lambda: not before["digits"].pods())
-    assert job_of(delivery, "cifar").uid == before["cifar"].uid
-    assert_documented_output(cluster.engine, "A commit changes the parameters in the name of a job", training=delivery)
+    after = {name: job_of(delivery, name, 2).advance_to("Succeeded") for name in before}
+    before["digits"].end("launcher", 0)
+    before["digits"].wait("Succeeded")
+    kubeconfig = cluster.engine.control_plane.kubeconfig
+    run_documented_commands("have ended and are not in Git", delivery.repository.directory, kubeconfig)
+    assert [job.uid for job in runs(delivery.api, delivery.namespace)] == [before["cifar"].uid, *uids(after)]
+    assert before["cifar"].phase == "Running"
 
 
 def test_a_refused_change_is_reported_and_a_revert_mends_it(cluster: Cluster, deliver: Deliver) -> None:
     delivery = deliver()
     before = running(delivery)
-    delivery.repository.edit("jobs/digits/job.yaml", "cpu: 500m", "cpu: 900m")
+    patch_outside_of_the_hash(delivery.repository, "digits")
     delivery.push()
     delivery.wait_message(FROZEN)
     assert_documented_output(cluster.engine, "A commit changes a frozen field", training=delivery)
@@ -95,14 +108,13 @@ def test_a_refused_change_is_reported_and_a_revert_mends_it(cluster: Cluster, de
     assert {name: job.uid for name, job in named(delivery)} == {name: job.uid for name, job in before.items()}
 
 
-def test_a_removed_job_is_deleted_with_its_pods(cluster: Cluster, deliver: Deliver) -> None:
+def test_a_job_that_is_removed_from_git_runs_on(cluster: Cluster, deliver: Deliver) -> None:
     delivery = deliver()
     before = running(delivery)
     delivery.repository.edit("jobs/kustomization.yaml", ", cifar]", "]")
     delivery.deploy()
-    wait_for("the end of the job", lambda: not delivery.api.find(before["cifar"].path))
-    wait_for("the end of its pods", lambda: not before["cifar"].pods())
-    assert before["digits"].phase == "Running"
+    delivery.deploy("nothing changes")
+    assert {job.phase for job in before.values()} == {"Running"}
     assert_documented_output(cluster.engine, "A job is removed from Git", training=delivery)
 
 
@@ -114,7 +126,7 @@ def test_jobs_that_wait_in_a_queue_hold_up_no_other_team(cluster: Cluster, deliv
     running(other)
     other.repository.edit("jobs/cifar/job.yaml", "replicas: 4", "replicas: 3")
     other.deploy()
-    job_of(other, "cifar").wait("Queued")
+    job_of(other, "cifar", 2).wait("Queued")
     assert_documented_output(cluster.engine, "Jobs wait in a queue for hours", training=waiting[0], robotics=other)
     assert {job.phase for delivery in waiting for _, job in named(delivery)} == {"Queued"}
 
@@ -155,16 +167,18 @@ def test_a_failed_job_is_degraded_in_argo_cd_and_does_not_concern_flux(cluster: 
     assert_documented_output(cluster.engine, "A job fails", training=delivery)
     delivery.repository.edit("jobs/cifar/job.yaml", "replicas: 4", "replicas: 3")
     delivery.deploy("the next attempt of the user")
-    wait_for("another job", lambda: job_of(delivery, "cifar").get()["spec"]["worker"]["replicas"] == 3)
+    assert job_of(delivery, "cifar", 2).get()["spec"]["worker"]["replicas"] == 3
 
 
 @only(Flux)
 def test_a_kustomization_that_waits_for_results_fails_with_its_job(cluster: Cluster, deliver: Deliver) -> None:
     def move(repository: Repository) -> None:
         never_repeat(repository)
+        (repository.directory / "clusters" / "flux").mkdir(parents=True)
         repository.git("add", "--all")
-        repository.git("mv", "jobs/cifar", "cifar")
-        repository.edit("jobs/kustomization.yaml", ", cifar]", "]")
+        run_documented_commands(
+            "Kustomization of its own", repository.directory, cluster.engine.control_plane.kubeconfig
+        )
 
     delivery = deliver(move)
     delivery.wait_applied()
@@ -175,17 +189,6 @@ def test_a_kustomization_that_waits_for_results_fails_with_its_job(cluster: Clus
     delivery.wait_health(HEALTHY)
     fail(delivery, "cifar")
     results.wait_health(FAILED)
-
-
-@only(ArgoCD)
-def test_server_side_diff_keeps_argo_cd_from_replacing_a_job(deliver: Deliver) -> None:
-    delivery = deliver(annotations={"argocd.argoproj.io/compare-options": "ServerSideDiff=true"})
-    before = running(delivery)
-    delivery.repository.edit("jobs/cifar/job.yaml", "replicas: 4", "replicas: 3")
-    delivery.push()
-    delivery.wait_message("error running server side apply in dryrun mode for resource HorovodJob/cifar")
-    assert delivery.get()["status"]["sync"]["status"] == "Unknown"
-    assert job_of(delivery, "cifar").uid == before["cifar"].uid
 
 
 @only(ArgoCD)
@@ -202,26 +205,15 @@ def test_defaults_of_the_api_server_are_no_difference_to_argo_cd(deliver: Delive
 
 
 @only(ArgoCD)
-def test_a_field_that_git_no_longer_has_stays_in_a_job_that_argo_cd_replaces(deliver: Deliver) -> None:
-    delivery = deliver()
-    before = running(delivery)
-    delivery.repository.edit("jobs/cifar/job.yaml", "  pool: gpunp\n", "")
-    delivery.deploy()
-    assert job_of(delivery, "cifar").uid == before["cifar"].uid, "docs/gitops.md describes this as a trap"
-    assert job_of(delivery, "cifar").get()["spec"]["pool"] == "gpunp"
-
-
-@only(ArgoCD)
 def test_a_job_in_a_later_wave_keeps_argo_cd_from_applying_other_commits(deliver: Deliver) -> None:
     def add_wave(repository: Repository) -> None:
-        repository.edit(
-            "jobs/cifar/job.yaml", "  annotations:\n", '  annotations:\n    argocd.argoproj.io/sync-wave: "1"\n'
-        )
+        wave = 'metadata:\n  annotations: {argocd.argoproj.io/sync-wave: "1"}\n'
+        repository.edit("jobs/cifar/job.yaml", "metadata:\n", wave)
 
     delivery = deliver(add_wave)
     before = job_of(delivery, "digits").advance_to("Running")
     delivery.wait_message("waiting for healthy state of horovodjob.dev/HorovodJob/digits")
-    delivery.repository.edit("jobs/digits/run.env", "workers=2", "workers=3")
+    delivery.repository.edit("jobs/digits/job.yaml", "replicas: 2", "replicas: 3")
     delivery.push()
     before.end("launcher", 0)
     before.wait("Succeeded")

@@ -20,6 +20,7 @@ from support.helm import operator_images
 EXAMPLE = GITOPS / "example"
 JOBS = EXAMPLE / "jobs"
 Objects = dict[tuple[str, str], Object]
+HOROVODJOB = {"apiVersion": "horovodjob.dev/v1beta1", "kind": "HorovodJob"}
 WAVE = "argocd.argoproj.io/sync-wave"
 REGISTRY, VERSION = "registry.example.com/team", project_version(ROOT)
 
@@ -43,12 +44,12 @@ def jobs() -> Objects:
 
 def without_hash(objects: Objects) -> set[tuple[str, str]]:
     """Kinds and names of objects; the name of the registry is part of a hash."""
-    return {(kind, name.partition("-")[0] if name.startswith("digits-") else name) for kind, name in objects}
+    return {(kind, re.sub(r"^(digits|cifar)-.*", r"\1", name)) for kind, name in objects}
 
 
-def hashed(objects: Objects) -> str:
+def hashed(objects: Objects, job: str) -> str:
     """The name of the job with the hash of its ConfigMap."""
-    (name,) = (name for kind, name in objects if kind == "HorovodJob" and name.startswith("digits-"))
+    (name,) = (name for kind, name in objects if kind == "HorovodJob" and name.startswith(f"{job}-"))
     return name
 
 
@@ -124,27 +125,59 @@ def test_flux_installs_a_release_of_a_chart(folder: str, chart: str, kind: str) 
     assert applied["OCIRepository", chart]["spec"]["url"].endswith(f"/charts/{chart}")
     values = yaml.safe_dump(release.get("values", {}))
     rendered = objects(binary("helm4"), "template", name, str(ROOT / "charts" / chart), "--values=-", values=values)
-    assert (kind, name) in rendered
+    assert any(found == kind and made.startswith(name) for found, made in rendered)
 
 
-def test_the_name_of_a_job_contains_the_hash_of_its_parameters_and_script(
-    jobs: Objects,
+@pytest.mark.parametrize("job", ["digits", "cifar"])
+def test_the_name_of_a_job_has_the_hash_of_its_files(job: str, jobs: Objects) -> None:
+    name = hashed(jobs, job)
+    files = jobs["ConfigMap", name]["data"]
+    assert files == {file: (JOBS / job / file).read_text() for file in files}
+    assert files.keys() == {path.name for path in (JOBS / job).iterdir()} - {"kustomization.yaml"}
+    for kind in ("HorovodJob", "ConfigMap"):
+        annotations = jobs[kind, name]["metadata"]["annotations"]
+        assert annotations["kustomize.toolkit.fluxcd.io/prune"] == "disabled"
+        assert annotations["argocd.argoproj.io/sync-options"] == "Prune=false,Delete=false"
+        assert annotations["argocd.argoproj.io/compare-options"] == "IgnoreExtraneous"
+
+
+def test_a_job_mounts_the_files_of_its_run(jobs: Objects) -> None:
+    name = hashed(jobs, "digits")
+    assert {"name": "run", "configMap": {"name": name}} in jobs["HorovodJob", name]["spec"]["volumes"]
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "is_another"),
+    [
+        ("job.yaml", "replicas: 2", "replicas: 3", True),
+        ("job.yaml", "kind: HorovodJob", "kind: HorovodJob # again", True),
+        ("train.sh", "exec", "time", True),
+        ("kustomization.yaml", "resources:", "commonLabels: {kueue.x-k8s.io/queue-name: gpus}\nresources:", False),
+        ("kustomization.yaml", "resources:", "patches: [{path: suspend.yaml}]\nresources:", False),
+    ],
+)
+def test_a_change_of_the_files_of_a_run_creates_another_job(
+    file: str, old: str, new: str, is_another: bool, jobs: Objects, tmp_path: Path
 ) -> None:
-    name = hashed(jobs)
-    assert ("ConfigMap", name) in jobs
-    spec = jobs["HorovodJob", name]["spec"]
-    assert {"name": "run", "configMap": {"name": name}} in spec["volumes"]
-    assert (spec["image"], spec["worker"]["replicas"]) == (f"example.azurecr.io/horovodjob/trainer:{VERSION}", 2)
+    for folder in ("jobs", "run"):
+        shutil.copytree(EXAMPLE / folder, tmp_path / folder)
+    files = tmp_path / "jobs" / "digits"
+    suspended = {**HOROVODJOB, "metadata": {"name": "digits"}, "spec": {"runPolicy": {"suspend": True}}}
+    (files / "suspend.yaml").write_text(yaml.safe_dump(suspended))
+    (files / file).write_text((files / file).read_text().replace(old, new))
+    assert (hashed(built(tmp_path / "jobs"), "digits") != hashed(jobs, "digits")) is is_another
 
 
-@pytest.mark.parametrize(("file", "old", "new"), [("run.env", "workers=2", "workers=3"), ("train.sh", "exec", "time")])
-def test_a_change_of_parameters_or_script_creates_another_job(
-    file: str, old: str, new: str, jobs: Objects, tmp_path: Path
-) -> None:
-    shutil.copytree(JOBS / "digits", tmp_path / "digits")
-    path = tmp_path / "digits" / file
-    path.write_text(path.read_text().replace(old, new))
-    assert hashed(built(tmp_path / "digits")) != hashed(jobs)
+def test_nothing_that_is_shipped_replaces_jobs() -> None:
+    """Flux and Argo CD delete a running job with these settings."""
+    shipped = [path for folder in ("charts", "manifests") for path in (ROOT / folder).rglob("*") if path.is_file()]
+    texts = {path: path.read_text(errors="replace") for path in shipped}
+    pages = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+    texts |= {path: "".join(re.findall(r"```.*?```", path.read_text(), re.DOTALL)) for path in pages}
+    words = re.compile(
+        r"kustomize\.toolkit\.fluxcd\.io/force|(Force|Replace)=true|^\s*force: true|--force(?![-\w])", re.M
+    )
+    assert [str(path) for path, text in texts.items() if words.search(text)] == []
 
 
 def test_volumes_are_applied_before_the_jobs_and_never_pruned(jobs: Objects) -> None:
@@ -152,5 +185,6 @@ def test_volumes_are_applied_before_the_jobs_and_never_pruned(jobs: Objects) -> 
     assert claim["argocd.argoproj.io/sync-options"] == "Prune=false,Delete=false"
     assert claim["kustomize.toolkit.fluxcd.io/prune"] == "disabled"
     waves = {key: int(one["metadata"].get("annotations", {}).get(WAVE, 0)) for key, one in jobs.items()}
-    assert waves["Namespace", "training"] < waves["PersistentVolumeClaim", "data"] < waves["HorovodJob", hashed(jobs)]
-    assert waves["HorovodJob", hashed(jobs)] == waves["HorovodJob", "cifar"], "a sync ends before the jobs do"
+    digits, cifar = (waves["HorovodJob", hashed(jobs, name)] for name in ("digits", "cifar"))
+    assert waves["Namespace", "training"] < waves["PersistentVolumeClaim", "data"] < digits
+    assert digits == cifar, "a sync ends before the jobs do"

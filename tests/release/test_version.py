@@ -36,7 +36,7 @@ def test_every_copy_of_the_version_equals_that_of_pyproject() -> None:
         "manifests/gitops/argocd/operator.yaml",
         "manifests/gitops/flux/operator/release.yaml",
         "manifests/gitops/flux/job/release.yaml",
-        "manifests/gitops/example/jobs/digits/run.env",
+        "manifests/gitops/example/jobs/digits/job.yaml",
     }
 
 
