@@ -218,6 +218,8 @@ def run(
         retries=retries,
         source=source,
     )
+    if request.is_command and request.args and not quiet and not dry_run:
+        message(_command_text(request), end="")
     if local:
         raise typer.Exit(run_here(request, download, quiet=quiet))
     namespace, limit = kube.namespace(workspace), WaitLimit(timeout, waits_for_stalled=wait_stalled)
@@ -230,8 +232,6 @@ def run(
     if dry_run:
         sys.stdout.write(execution.yaml_text(submission(request, namespace)))
         return None
-    if request.is_command and request.args and not quiet:
-        message(_command_text(request), end="")
     job = execution.create(request, namespace, limit, quiet=quiet)
     if detach:
         sys.stdout.write(f"{batchai_records.display_name(job)}\n")

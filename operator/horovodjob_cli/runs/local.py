@@ -34,8 +34,8 @@ ENGINES = ("docker", "podman", "nerdctl")
 def run_here(request: RunRequest, output: Path | None, *, quiet: bool = True) -> int:
     """The exit code of the script with the ranks of all nodes, in a copy of the directory that is deleted at the end.
 
-    With an image, or without mpirun, they run in a container. $AZ_BATCHAI_OUTPUT_output is `output`, or deleted as
-    well. Raises UsageError.
+    With an image, or without mpirun, they run in a container. $AZ_BATCHAI_OUTPUT_output is `output`, or for a run that
+    has one on its volume, a directory that is deleted as well. Raises UsageError.
     """
     if request.source:
         raise UsageError("--local runs a directory and --from a job of the cluster; use one of them")
@@ -62,7 +62,8 @@ def run_here(request: RunRequest, output: Path | None, *, quiet: bool = True) ->
         # What a command calls these directories.
         names = {name: f"/job/{name}" if engine else str(path) for name, path in directories.items()}
         variables = OPEN_MPI | {each["name"]: each["value"] for each in spec.get("env", ())}
-        variables[f"AZ_BATCHAI_OUTPUT_{OUTPUT}"] = names["output"]
+        if output or request.share or request.claim:  # a job has it only there: a script that needs it fails here
+            variables[f"AZ_BATCHAI_OUTPUT_{OUTPUT}"] = names["output"]
         if request.requirements is not None:
             own = variables.get("PYTHONPATH") or (None if engine else os.environ.get("PYTHONPATH"))
             variables["PYTHONPATH"] = ":".join(filter(None, (own, names["packages"])))

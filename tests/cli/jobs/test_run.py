@@ -275,6 +275,8 @@ def test_a_module_and_any_command_are_programs_too(hvj: Hvj, project: Path, clus
     ]
     assert "each of 2 ranks runs: torchrun --nproc-per-node=2 train.py -- '$HOME'" in done.stderr
     assert "torchrun starts processes itself, once in each rank" in done.stderr
+    local = hvj("run", "--local", "--", "torchrun", "train.py").stderr
+    assert "one rank runs: torchrun train.py\ntorchrun starts processes itself" in local
 
 
 NOTEBOOK = """

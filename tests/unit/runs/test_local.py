@@ -32,6 +32,12 @@ def test_each_rank_runs_in_a_copy_of_the_files_that_a_job_gets(project: Path, tm
     assert texts == dict.fromkeys("01", "2 ['--epochs', '3'] 1 ['train.py']")
 
 
+def test_a_script_has_the_output_directory_that_its_job_has(project: Path) -> None:
+    request = RunRequest("train.py", (), project, gpus=0, env=("SEED=1",))
+    ended = [run_here(each, None) for each in (request, replace(request, share="data"), replace(request, claim="data"))]
+    assert ended == [1, 7, 7], "a job without a volume has none"
+
+
 # Runs what follows the image on this machine, with the directories, variables and current directory of the container.
 ENGINE = f"""#!{sys.executable}
 import argparse, json, os, pathlib, sys
