@@ -110,6 +110,15 @@ def test_runs_are_one_experiment(helm4: Helm) -> None:
     assert metadata["annotations"] == {"note": "b"}
 
 
+def test_the_account_of_a_schedule_may_create_and_patch_horovodjobs_only(helm4: Helm) -> None:
+    (rule,) = rendered(helm4)["Role"]["rules"]
+    assert rule == {
+        "apiGroups": ["horovodjob.dev"],
+        "resources": ["horovodjobs"],
+        "verbs": ["create", "get", "list", "watch", "patch"],
+    }
+
+
 def test_an_account_of_the_cluster_can_be_used(helm4: Helm) -> None:
     objects = rendered(helm4, schedule={**CRON, "serviceAccountName": "runs"})
     assert set(objects) == {"ConfigMap", "CronJob"}

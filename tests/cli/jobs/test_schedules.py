@@ -32,6 +32,7 @@ COLLECTIONS = {
 }
 # The Job of each minute has another name.
 EACH_HOUR, OTHER_TIME = "0 * * * *", "59 * * * *"
+DISRUPTION = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
 LOSS = {"loss": 0.5}
 TRAINING = {"epoch": 3, "epochs": 3, "progress": 1, "percent": "100%", "metrics": LOSS}
 TRAINING |= {"history": [{"epoch": 3, "metrics": LOSS, "time": TIME}]}
@@ -254,14 +255,14 @@ def test_a_training_that_somebody_deletes_is_not_begun_again(schedule: Schedule,
     assert not trainings(schedule)
 
 
-def test_a_pod_in_the_place_of_an_evicted_one_follows_the_same_training(
-    schedule: Schedule, cluster: ClusterState
+@pytest.mark.parametrize("conditions", [[DISRUPTION], []], ids=["evicted", "killed"])
+def test_a_pod_in_the_place_of_another_follows_the_same_training(
+    conditions: list[Object], schedule: Schedule, cluster: ClusterState
 ) -> None:
     job = schedule.next_job()
     with started(schedule, job) as (process, pod, name):
         process.kill()
-    disruption = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-    schedule.end_pod(pod, 137, conditions=[disruption])
+    schedule.end_pod(pod, 137, conditions=conditions)
     schedule.file.write_text("what a later commit left")
     with started(schedule, job) as (process, pod, _):
         cluster.succeed(name)

@@ -14,6 +14,8 @@ import pytest
 from e2e.access import wait_for
 from e2e.namespace import Namespace
 
+# Returns for both ends.
+END = "--for=jsonpath={.status.completionTime}"
 WAITS = "until [ -e /tmp/go ]; do sleep 0.1; done"
 
 
@@ -52,9 +54,11 @@ def test_kubectl_waits_for_a_job_and_shows_each_phase(namespace: Namespace, kube
     namespace.apply(namespace.job("reads", WAITS, worker={"replicas": 2}))
     namespace.kubectl(*wait, "hvj/reads", "--for=jsonpath={.status.phase}=Running")
     namespace.release("reads-worker-0", "reads-worker-1")
-    namespace.kubectl(*wait, "hvj/reads", "--for=condition=Succeeded")
+    namespace.kubectl(*wait, "hvj/reads", END)
     namespace.apply(namespace.job("ends", "exit 3", runPolicy={"backoffLimit": 0}))
-    namespace.kubectl(*wait, "hvj/ends", "--for=condition=Failed")
+    namespace.kubectl(*wait, "hvj/ends", END)
+    ends = ("get", "-n", namespace.name, "hvj/reads", "hvj/ends", "--output=jsonpath={.items[*].status.phase}")
+    assert namespace.kubectl(*ends) == "Succeeded Failed"
     wait_for("the last line", lambda: _phases(kubectl_watch, "ends")[-1:] == ["Failed"])
     phases = _phases(kubectl_watch, "reads")
     # Queued and Starting are written only if they last.
