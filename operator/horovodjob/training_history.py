@@ -3,10 +3,13 @@
 Pure: jobs as the API server returns them in, plain rows for tables, plots and data frames out.
 """
 
+import contextlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
+from horovodjob.api.constants import ANNOTATION_SWEEP
 from horovodjob.batchai.names import display_name
 
 Object = Mapping[str, Any]
@@ -22,6 +25,10 @@ class Goal(StrEnum):
 
     MIN = "min"
     MAX = "max"
+
+
+# What the document of a sweep can call them.
+DIRECTIONS = {"min": Goal.MIN, "minimize": Goal.MIN, "max": Goal.MAX, "maximize": Goal.MAX}
 
 
 def rows(job: Object) -> list[Row]:
@@ -72,18 +79,33 @@ def non_finite(job: Object) -> list[str]:
     return list(_training(job).get("nonFinite") or ())
 
 
-def declared_goal(jobs: Iterable[Object], metric: str) -> Goal | None:
-    """Which value the programs of the jobs declare to be the best; None if none does, or if they disagree.
+def declared_goal(jobs: Sequence[Object], metric: str) -> Goal | None:
+    """Which value is the best as the user has declared it for a sweep, or else as the programs of the jobs declare it.
 
-    Keras calls what it minimizes the loss, so that needs no declaration.
+    None if nobody does, or if they disagree. Keras calls what it minimizes the loss, so that needs no declaration.
     """
+    for declared in (_goals_of_sweeps(jobs, metric), _goals_of_programs(jobs, metric)):
+        if declared:
+            return declared.pop() if len(declared) == 1 else None
+    return Goal.MIN if metric in LOSSES else None
+
+
+def _goals_of_sweeps(jobs: Iterable[Object], metric: str) -> set[Goal]:
+    texts = {(job["metadata"].get("annotations") or {}).get(ANNOTATION_SWEEP, "") for job in jobs}  # one for all trials
+    found = set()
+    for text in texts:
+        with contextlib.suppress(KeyError, ValueError, AttributeError, TypeError):  # of a job that is no trial
+            sweep = json.loads(text)
+            if sweep.get("metric") == metric:
+                found.add(DIRECTIONS[sweep["direction"]])
+    return found
+
+
+def _goals_of_programs(jobs: Iterable[Object], metric: str) -> set[Goal]:
     training = [_training(job) for job in jobs]
     modes = {each.get("extremes", {}).get(metric, {}).get("mode") for each in training}
     modes |= {each["best"].get("mode") for each in training if each.get("best", {}).get("metric") == metric}
-    known = {Goal(mode) for mode in modes if mode is not None}
-    if not known and metric in LOSSES:
-        return Goal.MIN
-    return known.pop() if len(known) == 1 else None
+    return {Goal(mode) for mode in modes if mode is not None}
 
 
 def ends(job: Object, metric: str) -> tuple[Point, Point] | None:

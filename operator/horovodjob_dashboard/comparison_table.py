@@ -85,7 +85,7 @@ def comparison_of(jobs: Mapping[str, Object], choice: Choice) -> Object:
     """The values of the template, for jobs by namespace and name."""
     metrics = metric_names(jobs.values())
     metric = choice.metric if choice.metric in metrics else default_metric(list(jobs.values())) or ""
-    goal = Goal(choice.goal) if choice.goal in set(Goal) else declared_goal(jobs.values(), metric)
+    goal = Goal(choice.goal) if choice.goal in set(Goal) else declared_goal([*jobs.values()], metric)
     names = sorted(jobs, key=lambda name: rank(jobs[name], metric, goal))[:MOST_ROWS]
     shown = {name: jobs[name] for name in names[:MOST_CURVES]}
     rows = dict(zip(names, comparison([jobs[name] for name in names], metric, goal), strict=True))

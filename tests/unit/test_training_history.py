@@ -1,7 +1,9 @@
 """The history of a training as rows, curves and a comparison of jobs."""
 
+import json
 from typing import Any
 
+from horovodjob.api.constants import ANNOTATION_SWEEP
 from horovodjob.training_history import (
     Goal,
     best,
@@ -72,6 +74,17 @@ def test_the_goal_of_a_metric_is_what_the_programs_declare_and_is_never_guessed_
     assert declared_goal([declaring("a", None, "val_accuracy")], "val_accuracy") is None
     assert declared_goal([declaring("a", None, "val_loss")], "val_loss") is Goal.MIN, "Keras minimizes it"
     assert declared_goal([declaring("a", "max", "loss")], "loss") is Goal.MAX, "the program says otherwise"
+
+
+def test_the_direction_that_a_user_gives_a_sweep_is_declared_for_its_jobs() -> None:
+    trial = declaring("a", None, "score")
+    definition = json.dumps({"metric": "score", "direction": "maximize"})
+    trial["metadata"]["annotations"] = {ANNOTATION_SWEEP: definition}
+    assert declared_goal([trial, declaring("b", "min", "score")], "score") is Goal.MAX
+    assert declared_goal([trial], "dice") is None
+    for broken in ("", "[]", '{"metric": "score"}', '{"metric": "score", "direction": ["max"]}'):
+        trial["metadata"]["annotations"] = {ANNOTATION_SWEEP: broken}
+        assert declared_goal([trial], "score") is None
 
 
 def test_without_a_goal_no_job_is_the_best_and_both_ends_are_shown() -> None:

@@ -16,7 +16,7 @@ from horovodjob.conversion import Notes
 from horovodjob.document import Node
 from horovodjob.sweeps import parameters, template
 from horovodjob.sweeps.parameters import Choices, Parameter
-from horovodjob.training_history import Goal, declared_goal
+from horovodjob.training_history import DIRECTIONS, Goal, declared_goal
 
 Object = dict[str, Any]
 KEYS = (
@@ -32,7 +32,6 @@ GRID = "grid"  # each combination once
 SAMPLERS = {GRID: "BruteForceSampler", "tpe": "TPESampler", "random": "RandomSampler", "cmaes": "CmaEsSampler"}
 # What is no part of the identity of a trial: it changes when and how often a job runs, and not what it trains.
 UNTRAINED = ("runPolicy",)
-DIRECTIONS = {"min": Goal.MIN, "minimize": Goal.MIN, "max": Goal.MAX, "maximize": Goal.MAX}
 
 
 class Measure(StrEnum):

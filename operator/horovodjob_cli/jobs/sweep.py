@@ -90,7 +90,7 @@ class Sweep:
     def _begin(self) -> None:
         if self._others and not self._jobs and not self._is_new:
             self._refuse_others()
-        self._use(sweep_records.with_declared_goal(self.definition, self._jobs.values()))
+        self._use(sweep_records.with_declared_goal(self.definition, [*self._jobs.values()]))
         metric = self.definition.metric
         self._is_metric_known = any(metric in training_history.reported_metrics(job) for job in self._jobs.values())
         self._show(sweep_records.first_line(self.definition))

@@ -1,7 +1,7 @@
 """The jobs of a sweep as its record: its definition, its trials, and the lines that describe them."""
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ def of_jobs(name: str, jobs: list[Object], **changes: Any) -> Definition:
     return with_declared_goal(parsed(name, definition_of(jobs).source, **changes), jobs)
 
 
-def with_declared_goal(definition: Definition, jobs: Iterable[Object]) -> Definition:
+def with_declared_goal(definition: Definition, jobs: Sequence[Object]) -> Definition:
     """The definition with the direction that the programs of the jobs declare, unless the user has chosen it."""
     if definition.is_goal_given:
         return definition
