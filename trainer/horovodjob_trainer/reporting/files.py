@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -76,7 +77,8 @@ class TensorBoardFiles:
         try:
             action()
         except (tf.errors.OpError, OSError) as error:
-            self._disable(" ".join(str(error).split())[:200])
+            text = re.sub(r"\{\{function_node .*?\}\}", "", str(error))  # the name of the operation
+            self._disable(" ".join(text.split())[:200])
 
     def _disable(self, reason: str) -> None:
         self.writer = None
