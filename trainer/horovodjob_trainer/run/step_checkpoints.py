@@ -158,8 +158,9 @@ class StepCheckpoints:
         """The numbers of all ranks."""
         if hvd.size() == 1:
             return [list(own)]
-        sent = tf.constant([own] * hvd.size(), tf.int64)
-        received: list[list[int]] = hvd.alltoall(sent, name="last_checkpoint").numpy().tolist()
+        with tf.device("CPU:0"):  # the steps may occupy the device
+            sent = tf.constant([own] * hvd.size(), tf.int64)
+            received: list[list[int]] = hvd.alltoall(sent, name="last_checkpoint").numpy().tolist()
         return received
 
     def finish(self) -> None:
