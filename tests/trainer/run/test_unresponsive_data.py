@@ -99,3 +99,37 @@ def test_sigterm_ends_ranks_that_wait_for_images_in_a_checkpoint_from_which_the_
     assert "resuming after epoch " in ended.stdout
     assert run(ranks, command("whole"), variables).code == 0
     np.testing.assert_allclose(kernel(tmp_path / "stopped"), kernel(tmp_path / "whole"), atol=1e-6)
+
+
+COUNTED = """
+import os
+import keras
+from horovodjob_trainer.data.formats.image_folder import ImageFiles
+
+content = ImageFiles.content
+
+def recorded(source, row):
+    with open(os.environ["READS"], "a") as reads:
+        print(source.name(row), file=reads)
+    return content(source, row)
+
+def build(shape, classes):
+    ImageFiles.content = recorded
+    return keras.Sequential([keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")])
+"""
+
+
+def test_no_image_is_read_for_a_step_after_the_last(
+    run: Callable[..., Any], trainer: Callable[..., list[str]], folders: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A process that still reads from a share that does not respond would not end."""
+    (tmp_path / "own.py").write_text(COUNTED)
+    folders(tmp_path / "data" / "train", ant=5, bee=5)
+    folders(tmp_path / "data" / "test", ant=1, bee=1)
+    images = ("--dataset", "images", "--data", tmp_path / "data", "--image-size", 16, "--cache", "none")
+    training = ("--model", "own:build", "--batch-size", 4, "--epochs", 2, "--dir", tmp_path / "out")
+    reads = tmp_path / "reads"
+    variables = {"PYTHONPATH": str(tmp_path), "READS": str(reads)}
+    ended = run(1, trainer(*images, *training, "--threads", 1, "--tensorboard", "none"), variables)
+    assert ended.code == 0, ended.stderr
+    assert reads.read_text().count("/train/") == 20, "five steps of four images"

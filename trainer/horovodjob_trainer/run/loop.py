@@ -92,7 +92,9 @@ class Loop:
         """
         state, termination = self.state, self.setup.termination
         self.steps.restore_seeds()
-        batches = iter(self.setup.training_batches(state.position, state.streams))
+        # No read after the last step: the process would wait for it at its end.
+        count = -(-(state.total - state.position) // self.job_batch)
+        batches = iter(self.setup.training_batches(state.position, state.streams, count))
         termination.set_training(True)
         try:
             if state.unvalidated is not None:

@@ -49,8 +49,8 @@ class Setup:
     termination: Termination
     log: Callable[[str], None]
 
-    def training_batches(self, position: int, streams: int) -> Any:
-        """The batches of this rank after the job has consumed `position` examples.
+    def training_batches(self, position: int, streams: int, count: int | None = None) -> Any:
+        """The batches of this rank after the job has consumed `position` examples: `count`, or without end.
 
         `streams` is the number of ranks at the beginning of the epoch.
         """
@@ -63,6 +63,7 @@ class Setup:
             position=position,
             window=self.dataset.window,
             streams=streams,
+            count=count,
         )
         return training_batches(
             self.dataset.train,
