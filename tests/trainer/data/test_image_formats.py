@@ -11,6 +11,7 @@ import tensorflow as tf
 from PIL import Image
 
 from horovodjob_trainer import data
+from horovodjob_trainer.data.formats.image_folder import image_error
 from horovodjob_trainer.data.reading import image_decoding, image_pixels
 from horovodjob_trainer.data.reading.image_decoding import central_square, image_or_none, random_crop
 
@@ -129,6 +130,17 @@ def test_every_kind_of_pixel_becomes_three_bytes(decoders: str, mode: str) -> No
     pixels = central_square(48)(file.getvalue(), 0)
     expected = np.asarray(image.convert("RGB"))[..., 0] if mode in ("1", "P") else gray
     np.testing.assert_allclose(pixels[..., 0].astype(int), expected, atol=3)
+
+
+@pytest.mark.parametrize(
+    ("image", "reason"),
+    [(Image.new("F", (8, 8)), "its pixels are numbers of 32 bits (mode F of Pillow)"),
+     (Image.new("1", (20_000, 20_000)), "it has more than 178,956,970 pixels, the limit of Pillow")],
+)  # fmt: skip
+def test_a_complete_image_that_cannot_be_read_has_its_own_reason(tmp_path: Path, image: Any, reason: str) -> None:
+    file = tmp_path / "image.tif"
+    image.save(file)
+    assert str(image_error(str(file), 16)).startswith(f"{file} cannot be read: {reason}; replace it")
 
 
 def test_files_that_are_no_images_are_counted_and_named_once(tmp_path: Path, folders: Any, monkeypatch: Any) -> None:

@@ -15,8 +15,8 @@ from horovodjob_trainer.data.indexes.image_index import is_image, list_folders
 from horovodjob_trainer.data.order.sampling import split_rows
 from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.data.ranks import Ranks
-from horovodjob_trainer.data.reading.image_decoding import central_square, image_or_none, random_crop
-from horovodjob_trainer.data.reading.image_pixels import FORMAT_NAMES, SUFFIXES
+from horovodjob_trainer.data.reading.image_decoding import central_square, decoding_problem, random_crop
+from horovodjob_trainer.data.reading.image_pixels import SUFFIXES
 from horovodjob_trainer.data.reading.read_ahead import READERS, read_ahead
 from horovodjob_trainer.data.source import DamagedExamples, Dataset
 from horovodjob_trainer.errors import DataError, error_reason
@@ -84,8 +84,7 @@ def image_error(file: str, size: int) -> str | None:
         content = Path(file).read_bytes()
     except OSError as error:
         return f"{file} cannot be read: {error_reason(error)}; give the job permission to read it, or {REMOVE}"
-    if image_or_none(central_square(size), content, 0) is None:
-        problem = f"it is not a complete {FORMAT_NAMES} image" if content else "it is empty"
+    if problem := decoding_problem(size, content):
         return f"{file} cannot be read: {problem}; replace it, or {REMOVE}"
     return None
 

@@ -13,8 +13,7 @@ from horovodjob_trainer.data.arrays import eager_tensor
 from horovodjob_trainer.data.order.sampling import Rows
 from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.data.reading.example_reader import map_dataset, read_intact_rows, read_rows
-from horovodjob_trainer.data.reading.image_decoding import central_square, image_or_none, random_crop
-from horovodjob_trainer.data.reading.image_pixels import FORMAT_NAMES
+from horovodjob_trainer.data.reading.image_decoding import central_square, decoding_problem, random_crop
 from horovodjob_trainer.data.reading.record_features import BUFFER_BYTES, parse_features
 from horovodjob_trainer.data.source import DamagedExamples, Decode
 
@@ -88,8 +87,8 @@ class Records:
             return f"{self.name(row)} has no {self.keys[0]} and {self.keys[1]}; write the file again"
         if not 0 <= int(label) < self.classes:
             return f"{self.name(row)} has the label {int(label)}, outside 0 to {self.classes - 1}; correct {NAMES_FILE}"
-        if image_or_none(central_square(self.size), content.numpy(), 0) is None:
-            return f"{self.name(row)} contains no complete {FORMAT_NAMES} image; write the file again"
+        if problem := decoding_problem(self.size, content.numpy()):
+            return f"the image in {self.name(row)} cannot be read: {problem}; write the file again"
         return None
 
     def _read(self, rows: Any, threads: int, decode: Decode) -> Any:

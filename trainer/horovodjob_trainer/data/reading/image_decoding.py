@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from horovodjob_trainer.data.reading.image_pixels import Pixels, Window, image_part
+from horovodjob_trainer.data.reading.image_pixels import FORMAT_NAMES, Pixels, UnreadableImage, Window, image_part
 from horovodjob_trainer.data.source import Decode
 
 AREA, ASPECT_RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
@@ -60,3 +60,18 @@ def image_or_none(decode: Decode, content: bytes, position: int) -> Pixels | Non
         raise
     except Exception:  # Pillow and its formats raise many types
         return None
+
+
+def decoding_problem(size: int, content: bytes) -> str | None:
+    """Why the content is no image that can be read, None if it is one."""
+    if not content:
+        return "it is empty"
+    try:
+        central_square(size)(content, 0)
+    except MemoryError:
+        raise
+    except UnreadableImage as error:
+        return str(error)
+    except Exception:
+        return f"it is not a complete {FORMAT_NAMES} image"
+    return None

@@ -39,6 +39,10 @@ _NOTHING: Pixels = np.empty(0, np.uint8)
 _memory = threading.local()
 
 
+class UnreadableImage(ValueError):
+    """A complete image that cannot be read. The text is the reason, for a message."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Image:
     """An image with its height and width in the file, and the EXIF orientation to which it must be turned.
@@ -110,14 +114,18 @@ def _opened_by_pillow(content: bytes, exif: bool) -> _Image:
         if image.mode.startswith("I;16"):
             return np.repeat((np.asarray(image) >> 8).astype(np.uint8)[..., np.newaxis], 3, axis=2)
         if image.mode in ("I", "F"):
-            raise ValueError(f"its pixels are numbers of 32 bits (mode {image.mode})")
+            raise UnreadableImage(f"its pixels are numbers of 32 bits (mode {image.mode} of Pillow)")
         return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
 
     return _Image(image.height, image.width, orientation, pixels)
 
 
 def _pillow_image(content: bytes) -> Any:
-    return _pillow().open(io.BytesIO(content), formats=FORMATS)
+    try:
+        return _pillow().open(io.BytesIO(content), formats=FORMATS)
+    except _pillow().DecompressionBombError:
+        most = 2 * _pillow().MAX_IMAGE_PIXELS
+        raise UnreadableImage(f"it has more than {most:,} pixels, the limit of Pillow") from None
 
 
 @cache
