@@ -17,6 +17,7 @@ GRACE_SECONDS = 25.0  # the default grace period of a pod is 30 seconds
 # A step that takes this much longer than the previous steps waits for a rank that has ended.
 STALLED_STEPS, STALLED_SECONDS = 10, 5.0
 BLOCKED_SECONDS = 3.0  # without progress, after which the ranks ask each other whether one waits for its data
+ANSWER_SECONDS = 5.0  # for the answers, on a busy machine
 
 
 class Place(IntEnum):
@@ -157,9 +158,10 @@ class Termination:
                 self._is_saved = True
 
     def _is_stalled(self, start: float) -> bool:
-        if self._expects_pause or not self._step_seconds:
+        if self._expects_pause or not self._step_seconds or self._place is Place.BATCH:
             return False
-        allowed = STALLED_SECONDS + STALLED_STEPS * self._step_seconds
+        answers = ANSWER_SECONDS if self.save_blocked is not None else 0.0
+        allowed = STALLED_SECONDS + STALLED_STEPS * self._step_seconds + answers
         return time.monotonic() - max(self._last_heartbeat, start) > allowed
 
 
