@@ -220,7 +220,7 @@ def kept_file(binary: str, name: str) -> Path:
 def runs(api: Api, namespace: str, name: str = "") -> list[Job]:
     """The jobs of a namespace, or those with this name before their hash, the earliest first."""
     found = api.get(JOBS.format(namespace))["items"]
-    found.sort(key=lambda one: (one["metadata"]["creationTimestamp"], int(one["metadata"]["resourceVersion"])))
+    found.sort(key=lambda one: str(one["metadata"]["creationTimestamp"]))
     made = [Job(api, namespace, one["metadata"]["name"], one["metadata"]["uid"]) for one in found]
     return [job for job in made if name in ("", job.name.partition("-")[0])]
 

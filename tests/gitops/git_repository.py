@@ -90,6 +90,7 @@ def team_repository(directory: Path, namespace: str) -> Repository:
     repository = Repository(directory)
     for folder in ("jobs", "run"):
         shutil.copytree(GITOPS / "example" / folder, directory / folder)
+    shutil.copy(GITOPS / "example" / "delete-earlier-runs.sh", directory)
     repository.edit("jobs/kustomization.yaml", "namespace: training", f"namespace: {namespace}")
     repository.edit("jobs/namespace.yaml", "name: training", f"name: {namespace}")
     return repository

@@ -15,7 +15,7 @@ from gitops.engine import DEFINITION, FAILED, HEALTHY, NEW_DESCRIPTION, PROGRESS
 from gitops.flux import Flux
 from gitops.git_repository import Repository
 from support.api_client import wait_for
-from support.job_driver import Job
+from support.job_driver import Job, submit
 
 Deliver = Callable[..., Delivery]
 JOBS = {"digits", "cifar"}
@@ -70,7 +70,7 @@ def test_a_changed_job_is_another_run_and_the_earlier_one_runs_on(cluster: Clust
     after.wait("Queued")
     assert_documented_output(cluster.engine, "A commit changes a job", training=delivery)
     delivery.deploy("nothing changes")
-    assert [job.uid for job in runs(delivery.api, delivery.namespace)] == [*uids(before), after.uid]
+    assert uids_in_cluster(delivery) == {*uids(before), after.uid}
     assert {job.phase for job in before.values()} == {"Running"}
 
 
@@ -78,7 +78,11 @@ def uids(jobs: dict[str, Job]) -> list[str]:
     return [job.uid for job in jobs.values()]
 
 
-def test_the_documented_command_deletes_runs_that_have_ended_and_are_not_in_git(
+def uids_in_cluster(delivery: Delivery) -> set[str]:
+    return {job.uid for job in runs(delivery.api, delivery.namespace)}
+
+
+def test_the_script_of_the_example_deletes_runs_that_have_ended_and_are_not_in_git(
     cluster: Cluster, deliver: Deliver
 ) -> None:
     delivery = deliver()
@@ -87,12 +91,16 @@ def test_the_documented_command_deletes_runs_that_have_ended_and_are_not_in_git(
         delivery.repository.edit(f"jobs/{name}/job.yaml", "kind: HorovodJob\n", "kind: HorovodJob\n# another run\n")
     delivery.deploy()
     after = {name: job_of(delivery, name, 2).advance_to("Succeeded") for name in before}
+    of_user = submit(delivery.api, delivery.namespace).advance_to("Succeeded")
     before["digits"].end("launcher", 0)
     before["digits"].wait("Succeeded")
     kubeconfig = cluster.engine.control_plane.kubeconfig
-    run_documented_commands("have ended and are not in Git", delivery.repository.directory, kubeconfig)
-    assert [job.uid for job in runs(delivery.api, delivery.namespace)] == [before["cifar"].uid, *uids(after)]
+    run_documented_commands("for the selection by a field", delivery.repository.directory, kubeconfig)
+    assert uids_in_cluster(delivery) == {before["cifar"].uid, *uids(after), of_user.uid}
     assert before["cifar"].phase == "Running"
+    files = f"/api/v1/namespaces/{delivery.namespace}/configmaps"
+    assert not delivery.api.find(f"{files}/{before['digits'].name}")
+    assert delivery.api.find(f"{files}/{before['cifar'].name}")
 
 
 def test_a_refused_change_is_reported_and_a_revert_mends_it(cluster: Cluster, deliver: Deliver) -> None:

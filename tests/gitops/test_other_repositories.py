@@ -12,6 +12,7 @@ import yaml
 
 from gitops.argocd import APPLICATIONS, ArgoCD, ArgoDelivery
 from gitops.conftest import Cluster
+from gitops.documented_output import PAGE
 from gitops.engine import HEALTHY, PROGRESSING, runs
 from gitops.flux import KUSTOMIZATIONS, Flux, FluxDelivery
 from gitops.git_repository import Repository, namespace_object
@@ -284,3 +285,64 @@ def test_a_helm_release_starts_runs_detects_drift_and_ends_without_the_loss_of_a
     assert job.uid in [one.uid for one in runs(cluster.api, name)]
     assert len(cluster.api.get(JOBS.format(name))["items"]) == 2
     assert job.phase == "Running"
+
+
+REMEDIATION = {"retries": 1, "strategy": "uninstall"}
+# Settings of `spec.upgrade` by their words on the page, for a job whose name has no hash.
+UPGRADES: dict[str, Object] = {
+    "fixed name": {},
+    "`upgrade.force`": {"force": True},
+    "`upgrade.remediation.strategy: uninstall`": {"remediation": REMEDIATION},
+}
+
+
+@only(Flux)
+def test_a_helm_release_of_a_job_with_a_fixed_name_leaves_it_running(cluster: Cluster, tmp_path: Path) -> None:
+    source = f"upgrades-{next(NUMBERS)}"
+    repository = new_repository(tmp_path / "repository")
+    shutil.copytree(ROOT / "charts" / "horovodjob", repository.directory / "chart")
+    plain = {**CHART_VALUES, "nameSuffixHash": False}
+    changes: dict[str, Object] = {"changed": {"image": "trainer:2"}, "invalid": {"worker": {"replicas": 0}}}
+    releases = {
+        f"{source}-{number}-{change}": (setting, values)
+        for number, setting in enumerate(UPGRADES.values())
+        for change, values in changes.items()
+    }
+
+    def deploy(changed: bool) -> None:
+        for name, (setting, values) in releases.items():
+            upgrade = {"upgrade": {"disableWait": True, **setting}}
+            objects = [
+                namespace_object(name),
+                release(name, source, {**plain, **values} if changed else plain, **upgrade),
+            ]
+            write(repository, f"deploy/{name}.yaml", objects)
+
+    deploy(changed=False)
+    start_flux(cluster, repository, source, kustomization(source, "deploy", source))
+    delivery = flux_delivery(cluster, repository, source, source)
+    jobs = {}
+    for name in releases:
+        wait_for(f"the job of {name}", partial(runs, cluster.api, name))
+        jobs[name] = runs(cluster.api, name)[0].advance_to("Running")
+    deploy(changed=True)
+    delivery.deploy()
+    for name in releases:
+        words = "is not suspended (Running)" if name.endswith("changed") else "replicas"
+        path = f"/apis/helm.toolkit.fluxcd.io/v2/namespaces/{name}/helmreleases/train"
+        wait_for(f"the failure of {name}", partial(has_failed, cluster, path, words))
+    assert {name: [(one.uid, one.phase) for one in runs(cluster.api, name)] for name in releases} == {
+        name: [(job.uid, "Running")] for name, job in jobs.items()
+    }
+
+
+def has_failed(cluster: Cluster, path: str, words: str) -> bool:
+    """Whether helm-controller has failed twice with these words: it tries again without an end."""
+    status = cluster.api.get(path).get("status", {})
+    return int(status.get("failures", 0)) >= 2 and words in str(status)
+
+
+def test_the_page_has_a_row_for_each_setting_of_a_helm_release() -> None:
+    rows = [f"| HelmRelease | {words} | runs on | runs on |" for words in UPGRADES]
+    rows.insert(0, "| HelmRelease | `nameSuffixHash` (the example) | runs on, beside the new one | runs on |")
+    assert [row for row in PAGE.read_text().splitlines() if row.startswith("| HelmRelease | ")] == rows

@@ -14,7 +14,7 @@ from gitops.conftest import Cluster
 from gitops.documented_output import PAGE
 from gitops.engine import Delivery, Engine, runs
 from gitops.flux import Flux
-from gitops.git_repository import single_job_repository
+from gitops.git_repository import Repository, single_job_repository
 from gitops.test_engines import only
 from support.api_client import wait_for
 from support.job_driver import Job
@@ -113,6 +113,71 @@ def test_a_commit_does_to_a_running_job_what_the_page_says(cluster: Cluster, del
 
 def is_outcome(delivery: Delivery, job: Job, expected: str) -> bool:
     return outcome(delivery, job) == expected
+
+
+ONCE: dict[type[Engine], tuple[dict[str, str], dict[str, Any]]] = {
+    Flux: ({**FLUX_KEEP, "kustomize.toolkit.fluxcd.io/ssa": "IfNotPresent"}, {}),
+    ArgoCD: (
+        KEEP,
+        {
+            "ignoreDifferences": [
+                {"group": "horovodjob.dev", "kind": "HorovodJob", "jsonPointers": ["/spec/worker/replicas"]}
+            ],
+            "syncPolicy": {
+                "automated": {"prune": True, "selfHeal": True},
+                "syncOptions": ["ServerSideApply=true", "RespectIgnoreDifferences=true"],
+            },
+        },
+    ),
+}
+
+
+def scaled_and_ended(cluster: Cluster, delivery: Delivery) -> Job:
+    """An elastic job that has succeeded with another size than that of Git."""
+    job = run_one(delivery)
+    scaled = cluster.api.kubectl(f"--namespace={job.namespace}", "scale", f"horovodjob/{job.name}", "--replicas=2")
+    assert scaled.returncode == 0, scaled.stderr
+    job.wait_for_pods()
+    job.end("launcher", 0)
+    job.wait("Succeeded")
+    assert job.get()["spec"]["worker"]["replicas"] == 2
+    return job
+
+
+def make_elastic(repository: Repository) -> None:
+    repository.edit("jobs/job.yaml", "  worker:\n", "  elastic: {minReplicas: 1, maxReplicas: 4}\n  worker:\n")
+
+
+def test_an_elastic_job_that_was_scaled_and_has_ended_stands_in_the_way_of_no_commit(
+    cluster: Cluster, deliver: Callable[..., Delivery]
+) -> None:
+    annotations, settings = ONCE[type(cluster.engine)]
+    make = functools.partial(single_job_repository, annotations=annotations, is_hashed=True)
+    delivery = deliver(make_elastic, make=make, **settings)
+    job = scaled_and_ended(cluster, delivery)
+    delivery.repository.edit("jobs/namespace.yaml", "metadata:\n", "metadata:\n  labels: {team: vision}\n")
+    delivery.deploy()
+    assert cluster.api.get(f"/api/v1/namespaces/{delivery.namespace}")["metadata"]["labels"]["team"] == "vision"
+    assert outcome_of_end(delivery, job) == "Succeeded"
+
+
+@only(Flux)
+def test_an_elastic_job_that_was_scaled_and_has_ended_never_runs_again(
+    cluster: Cluster, deliver: Callable[..., Delivery]
+) -> None:
+    make = functools.partial(single_job_repository, annotations=FLUX_KEEP, is_hashed=True)
+    delivery = deliver(make_elastic, make=make)
+    job = scaled_and_ended(cluster, delivery)
+    delivery.push("nothing changes")
+    delivery.wait_message("worker.replicas cannot change, because the job has ended")
+    assert outcome_of_end(delivery, job) == "Succeeded"
+
+
+def outcome_of_end(delivery: Delivery, job: Job) -> str:
+    """The phase of the only job, which is still the same."""
+    (left,) = runs(delivery.api, delivery.namespace)
+    assert left.uid == job.uid
+    return left.phase
 
 
 @only(ArgoCD)
