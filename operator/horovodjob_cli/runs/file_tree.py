@@ -71,10 +71,11 @@ def unpack_command(tree: FileTree, volume: str, directory: str) -> str:
         f'places="$code/places/{tree.name}" && [ -f "$places" ] || places=/dev/null\n'
         'printf %s "$list" | while read -r content mode path; do\n'
         "    IFS= read -r place <&3 || place=\n"
+        '    file="files/${place:+$place/}$content"\n'
         "    case $path in *\\\\*) path=$(printf '%b_' \"$path\") && path=${path%_} ;; esac &&\n"
         f'    case $path in */*) mkdir -p "{directory}/${{path%/*}}" ;; esac &&\n'
-        f'        cp "$code/files/$place/$content" "{directory}/$path" || exit 1\n'
-        f'    [ "$(sha256sum <"{directory}/$path")" = "$content  -" ] || refuse "{FILES}/$content"\n'
+        f'        cp "$code/$file" "{directory}/$path" || exit 1\n'
+        f'    [ "$(sha256sum <"{directory}/$path")" = "$content  -" ] || refuse "code/$file"\n'
         f'    [ "$mode" != x ] || chmod +x "{directory}/$path" || exit 1\n'
         'done 3<"$places" || exit 1'
     )

@@ -143,6 +143,24 @@ def test_a_file_that_another_job_planted_on_the_volume_is_not_run(
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize("place", ["", "batch", "../stolen", "/etc", "$(touch x)", "*"])
+def test_a_place_that_another_job_wrote_reaches_no_other_contents(
+    place: str, shell: str, sent: FileTree, tmp_path: Path
+) -> None:
+    code = tmp_path / "volume" / "code"
+    for name in ("files/batch", "stolen", "places"):
+        (code / name).mkdir()
+    for digest in sent.sources:
+        (code / "files" / "batch" / digest).write_text("planted")
+        (code / "stolen" / digest).write_text("stolen")
+    (code / "places" / sent.name).write_text(f"{place}\n" * len(sent.sources))
+    done = unpacked(sent, tmp_path, shell)
+    assert (done.returncode, done.stdout) == ((0, "prepared\n") if not place else (1, "")), done.stderr
+    if place == "batch":
+        assert re.search("code/files/batch/[0-9a-f]{64} on the volume has other contents", done.stderr)
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
 def test_a_list_that_another_job_replaced_reaches_no_other_directory(
     shell: str, sent: FileTree, tmp_path: Path
 ) -> None:
