@@ -404,6 +404,18 @@ def endpoints(objects: list[Object]) -> list[Object]:
     return [pods, services]
 
 
+def test_the_rules_select_the_label_job_of_both_monitors(helm4: Helm) -> None:
+    own = "metrics.prometheusRule.enabled=true,metrics.serviceMonitor.endpoint.relabelings[0].targetLabel=mine"
+    objects = helm4.objects("x", str(CHART), "--namespace", "a", "--set", f"{MONITORS},{own}")
+    of_pods, of_service = endpoints(objects)
+    monitor = of_kind(objects, "PodMonitor")["metadata"]
+    job = f"{monitor['namespace']}/{monitor['name']}"  # the Prometheus operator gives it to the series of a PodMonitor
+    assert "relabelings" not in of_pods
+    assert of_service["relabelings"] == [{"targetLabel": "job", "replacement": job}, {"targetLabel": "mine"}]
+    rules = [rule["expr"] for group in of_kind(objects, "PrometheusRule")["spec"]["groups"] for rule in group["rules"]]
+    assert [expression for expression in rules if f'job="{job}"' not in expression] == []
+
+
 @pytest.mark.parametrize(("values", "port"), [("", 8443), ("metrics.tls.enabled=false", 8080)], ids=["https", "http"])
 def test_monitors_scrape_a_port_that_pods_and_service_have(helm4: Helm, values: str, port: int) -> None:
     objects = helm4.objects("x", str(CHART), "--set", ",".join(filter(None, (MONITORS, values))))
