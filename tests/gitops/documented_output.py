@@ -24,7 +24,7 @@ LINE_LENGTH = 150
 # What differs from run to run: hashes of commits, hashes in names, times, ages, files and repetitions.
 VARIABLE = (
     r"\b[0-9a-f]{40}\b",
-    r"(?<=digits-)[a-z0-9]{10}\b",
+    r"(?:(?<=digits-)|(?<=cifar-))[a-z0-9]{10}\b",
     r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ",
     r"\b(\d+[dhms])+\b",
     r'(?<=")/\S+/\d+(?=")',
