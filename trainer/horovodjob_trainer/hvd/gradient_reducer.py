@@ -17,6 +17,8 @@ from horovodjob_trainer.hvd.compression import Compression
 from horovodjob_trainer.hvd.exchange import exchange
 from horovodjob_trainer.hvd.process_sets import UNSCOPED, is_elastic, process_set_size
 from horovodjob_trainer.hvd.usage import USAGE
+from horovodjob_trainer.watch.activity import Place
+from horovodjob_trainer.watch.marker import mark
 
 Gradients = list[Any]
 
@@ -78,10 +80,12 @@ class GradientReducer:
                 result[index] = self._scale_local_gradient(gradient)
             elif gradient is not None:
                 shared_indices.append(index)
+        mark(Place.EXCHANGE, after=[result[index] for index in shared_indices])
         name = unique_name(f"{self.name}_{_digest([result[index] for index in shared_indices])}")
         for number, group in enumerate(self._groups(shared_indices, result, variables)):
             for index, gradient in self._reduce_group(group, result, f"{name}_{number}"):
                 result[index] = gradient
+        mark(Place.COMPUTATION, after=[result[index] for index in shared_indices])
         return result
 
     def is_active(self) -> bool:

@@ -10,6 +10,7 @@ from horovodjob_trainer.hvd.optimizer import gradient_reduction, gradient_variab
 from horovodjob_trainer.hvd.optimizer_copies import patch_copies
 from horovodjob_trainer.hvd.synchronized_statistics import patch_batch_normalization
 from horovodjob_trainer.hvd.training_checks import patch_fit
+from horovodjob_trainer.watch.activity import ACTIVITY, Section
 
 LossScaleOptimizer = keras.optimizers.LossScaleOptimizer
 
@@ -59,7 +60,8 @@ def _patch_evaluate() -> None:
 
     @functools.wraps(original_evaluate)
     def evaluate(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original_evaluate(self, *args, **kwargs)
+        with ACTIVITY.section(Section.VALIDATION):
+            result = original_evaluate(self, *args, **kwargs)
         callbacks = kwargs.get("callbacks")
         for callback in callbacks if isinstance(callbacks, list | tuple) else (callbacks,):
             if isinstance(callback, MetricAverageCallback) and callback.evaluation:

@@ -22,6 +22,8 @@ from horovodjob_trainer.hvd.process_sets import is_elastic
 from horovodjob_trainer.hvd.stop_agreement import StepStopAgreement, stop_agreement
 from horovodjob_trainer.hvd.uneven_steps import REMEDY, step_difference
 from horovodjob_trainer.hvd.usage import USAGE
+from horovodjob_trainer.watch.activity import ACTIVITY
+from horovodjob_trainer.watch.start import watched
 
 CallbackList = keras.callbacks.CallbackList
 _warnings: set[str] = set()
@@ -53,7 +55,16 @@ class TrainingChecks(FirstBatchCallback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.epoch, self.steps, self.has_ended_epoch = epoch, 0, False
 
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if self.steps:
+            ACTIVITY.complete_step()
+        super().on_train_batch_begin(batch, logs)
+
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        ACTIVITY.progress()
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        ACTIVITY.complete_step()
         super().on_epoch_end(epoch, logs)
         self.has_ended_epoch = True
 
@@ -130,14 +141,17 @@ def patch_fit() -> None:
     def checked_fit(call: inspect.BoundArguments) -> Any:
         if not (exchange.is_initialized() and exchange.size() > 1):
             return original(*call.args, **call.kwargs)
+        watch: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         model, callbacks = call.arguments["self"], _callbacks(call.arguments)
         checks = TrainingChecks(callbacks)
         if (process_set := _common_ranks(model, callbacks)) is None:
             _add_callbacks(call.arguments, first=checks)
         else:
             _add_callbacks(call.arguments, first=checks, last=stop_agreement(callbacks, process_set))
+            watch = watched(exchange) if process_set.size() == exchange.size() else watch
         try:
-            return original(*call.args, **call.kwargs)
+            with watch:
+                return original(*call.args, **call.kwargs)
         except Exception as error:
             if "Horovod has been shut down" not in str(error) or is_elastic():
                 raise

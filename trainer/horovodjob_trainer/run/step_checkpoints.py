@@ -19,6 +19,7 @@ from horovodjob_trainer.hvd.learning_rate import innermost
 from horovodjob_trainer.run.coordination import Coordination, RoundResult
 from horovodjob_trainer.run.step import average_moving_statistics, moving_statistics
 from horovodjob_trainer.run.termination import Place, Termination
+from horovodjob_trainer.watch.activity import ACTIVITY, Section
 
 BLOCKED_ROUND_SECONDS = 1.0
 
@@ -79,6 +80,7 @@ class StepCheckpoints:
         """Advance the state by a step of all ranks."""
         self.state.advance(self.job_batch, hvd.size())
         self.termination.heartbeat()
+        ACTIVITY.complete_step(self.state.step)
         self.is_due |= bool(self.every_steps and self.state.step % self.every_steps == 0)
 
     def exchange(self) -> RoundResult:
@@ -101,10 +103,11 @@ class StepCheckpoints:
     def write(self) -> None:
         """Write a checkpoint of the current step while training continues."""
         self.is_due = False
-        self.average_statistics()
-        self.record_seeds()
-        if self.writer is not None:
-            self.writer.write(self.variables, self.state, self._name())
+        with ACTIVITY.section(Section.CHECKPOINT):
+            self.average_statistics()
+            self.record_seeds()
+            if self.writer is not None:
+                self.writer.write(self.variables, self.state, self._name())
 
     def terminate(self) -> NoReturn:
         """End the run with a checkpoint of the current step. All ranks raise Terminated."""
@@ -167,7 +170,8 @@ class StepCheckpoints:
         """Wait until the checkpoint of the last step is on the disk. All ranks raise JobError if it cannot be."""
         problem = None
         if self.writer is not None:
-            self.writer.finish(self.variables, self.state, self._name())
+            with ACTIVITY.section(Section.CHECKPOINT):
+                self.writer.finish(self.variables, self.state, self._name())
             if not self.writer.has_written(self.state.step):
                 problem = self.writer.problem or self.writer.resume_point(self.state.step)
         if problem := hvd.broadcast_object(problem, root_rank=0):
@@ -176,7 +180,8 @@ class StepCheckpoints:
     def wait(self) -> None:
         """Wait for the current write."""
         if self.writer is not None:
-            self.writer.wait()
+            with ACTIVITY.section(Section.CHECKPOINT):
+                self.writer.wait()
 
     def average_accumulated_gradients(self) -> None:
         """Give all ranks the same accumulated gradients, so that a checkpoint can contain them."""

@@ -24,6 +24,7 @@ from horovodjob_trainer.run.saved_models import save_models
 from horovodjob_trainer.run.setup import Setup, counted, set_up
 from horovodjob_trainer.run.start import initial_state
 from horovodjob_trainer.run.termination import Termination
+from horovodjob_trainer.watch.start import watched
 
 
 def train(configuration: Configuration, launch: Launch, termination: Termination) -> None:
@@ -78,7 +79,7 @@ def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, laun
         unit = " times the schedule of the optimizer" if setup.optimizers[0].base_rate is None else ""
         setup.log(f"{loop.learning_rates.schedules[0].warmup_text(hvd.size())}{unit}")
     try:
-        with _profile(setup, loop):
+        with watched(hvd), _profile(setup, loop):
             result = loop.train()
         setup.termination.set_training(True)  # after SIGTERM, the models have the grace period too
         call_on_all_ranks(lambda: save_models(setup, loop, output) if output is not None else None, launch)

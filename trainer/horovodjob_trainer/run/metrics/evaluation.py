@@ -13,6 +13,7 @@ from horovodjob_trainer.data.reading.example_reader import data_error
 from horovodjob_trainer.run.coordination import termination_is_requested
 from horovodjob_trainer.run.metrics.rank_metrics import metrics_over_ranks
 from horovodjob_trainer.run.termination import Termination
+from horovodjob_trainer.watch.activity import ACTIVITY
 
 
 class Evaluation:
@@ -75,6 +76,7 @@ class _TerminationRounds(keras.callbacks.CallbackList):  # type: ignore[misc]
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         self.termination.heartbeat()
+        ACTIVITY.progress()
         self.model.stop_evaluating = self.is_terminated_by(batch + 1)
 
     def is_terminated_by(self, batches: int) -> bool:

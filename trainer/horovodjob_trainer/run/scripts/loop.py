@@ -10,6 +10,7 @@ from horovodjob_trainer.run.scripts.batches import known_batches
 from horovodjob_trainer.run.scripts.leaving import check_on_all_ranks, common_end
 from horovodjob_trainer.run.scripts.options import RunOptions
 from horovodjob_trainer.run.scripts.session import Session, check_ranks, open_session
+from horovodjob_trainer.watch.activity import ACTIVITY, Section
 
 
 class Run:
@@ -50,7 +51,11 @@ class Run:
             while state.epoch < epochs:
                 iterator, epoch = session.begin_epoch(), state.epoch
                 while state.epoch == epoch and state.position < state.total:
-                    yield session.next_batch(iterator)
+                    with ACTIVITY.section(Section.INPUT):
+                        batch = session.next_batch(iterator)
+                    if self.ends_epoch and ACTIVITY.current is Section.STEP:  # the body of the loop can validate
+                        ACTIVITY.enter(Section.VALIDATION)
+                    yield batch
                     session.end_step(lambda: self._metrics)
                 session.end_epoch(self._metrics)
                 session.end_validation(self._metrics)

@@ -28,6 +28,7 @@ from horovodjob_trainer.run.scripts.start import compare_ranks, log, start
 from horovodjob_trainer.run.step_checkpoints import StepCheckpoints
 from horovodjob_trainer.run.termination import Termination
 from horovodjob_trainer.run.training_position import training_position
+from horovodjob_trainer.watch.start import watched
 
 # The options of the training program in messages, and the arguments of a script in their place.
 ARGUMENTS = {
@@ -209,7 +210,7 @@ def open_session(
     heartbeat = nullcontext() if output is None else Heartbeat(output.directory, output.token).start()
     session = None
     try:
-        with termination.handled(), script_errors():
+        with termination.handled(), script_errors(), watched(hvd):
             hvd.broadcast_variables(variables, root_rank=0)
             with _quiet_keras():
                 checkpoints = StepCheckpoints(

@@ -1,0 +1,258 @@
+"""The watch process of a rank: it runs while the rank cannot, and ends with it. Imports neither TensorFlow nor Horovod.
+
+That of rank 0 sees when the training makes no progress. Then it asks those of the other ranks what they do, reports it
+to the operator and to the log, and ends the attempt at the deadline, if the user has set one.
+"""
+
+import json
+import mmap
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from horovodjob_trainer.reporting.progress_client import ProgressClient
+from horovodjob_trainer.watch import stacks
+from horovodjob_trainer.watch.activity import Field, Place, Section
+from horovodjob_trainer.watch.judgement import (
+    RankState,
+    Verdict,
+    deadline_seconds,
+    limit_seconds,
+    verdict,
+    verdict_text,
+)
+from horovodjob_trainer.watch.peers import Peer, ask, question
+
+CHECK_SECONDS = 1.0
+REPORT_SECONDS = 30.0
+FILE_SECONDS = 5.0
+MAX_BLAMED = 8
+ENDED = "ProgressDeadlineExceeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the rank gives to its watch process, as JSON in its first argument. The token is not an argument."""
+
+    rank: int
+    host: str
+    pid: int
+    activity: int
+    stacks: int
+    listener: int
+    lifeline: int
+    attempt: int
+    deadline: float | None = None
+    directory: str = ""
+    """Where the stacks are written to, in addition to the log."""
+    limit: float | None = None
+    """Replaces the automatic limits, for tests."""
+    peers: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Watch:
+    """What one watch process knows of its rank, and rank 0's of all."""
+
+    def __init__(self, settings: Settings, token: str) -> None:
+        self.settings, self.token = settings, token
+        self.numbers = memoryview(mmap.mmap(settings.activity, mmap.PAGESIZE)).cast("d")
+        self.peers = [Peer(**{**each, "addresses": tuple(each["addresses"])}) for each in settings.peers]
+        self.client = ProgressClient.from_environment(os.environ, say) if settings.rank == 0 else None
+        self.stalled_since = self.reported_at = 0.0
+        self.stacks_lock = threading.Lock()
+
+    def run(self) -> None:
+        """Answer questions and, for rank 0, check the progress, until the rank has ended."""
+        listener = socket.socket(fileno=self.settings.listener)
+        next_check = time.monotonic() + CHECK_SECONDS
+        while True:
+            wait = max(0.0, next_check - time.monotonic())
+            ready, _, _ = select.select([listener.fileno(), self.settings.lifeline], [], [], wait)
+            # A process that the rank has forked holds its end of the pipe too.
+            if self.settings.lifeline in ready or os.getppid() != self.settings.pid:
+                return
+            if listener.fileno() in ready:
+                with suppress(OSError):
+                    connection, _ = listener.accept()
+                    threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+            if time.monotonic() >= next_check:
+                if self.settings.rank == 0:
+                    self.check()
+                next_check = time.monotonic() + CHECK_SECONDS
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            asked = question(connection, self.token)
+            if asked == "state":
+                connection.sendall(json.dumps(asdict(self.state())).encode() + b"\n")
+            elif asked == "stacks":
+                connection.sendall(json.dumps({"stacks": self.stacks()}).encode() + b"\n")
+
+    def stacks(self) -> str:
+        """The Python stacks of the rank, or how the kernel sees it."""
+        with self.stacks_lock, suppress(OSError):
+            if text := stacks.dump(self.settings.pid, self.settings.stacks):
+                return text
+        return f"the process {stacks.process_state(self.settings.pid) or 'cannot run'}"
+
+    def state(self) -> RankState:
+        """What the rank does."""
+        numbers = self.numbers
+        section, place = Section(int(numbers[Field.SECTION])), Place(int(numbers[Field.PLACE]))
+        kernel = stacks.process_state(self.settings.pid)
+        is_in_step = section is Section.STEP
+        is_waiting = numbers[Field.EXCHANGES] > 0 or (is_in_step and place is Place.EXCHANGE)
+        has_frame = not kernel and not is_waiting
+        return RankState(
+            rank=self.settings.rank,
+            host=self.settings.host,
+            section=section,
+            is_waiting=is_waiting,
+            reads=is_in_step and place is Place.INPUT,
+            silent_seconds=round(time.monotonic() - numbers[Field.SAMPLED], 1),
+            kernel=kernel,
+            frame=stacks.program_frame(stacks.main_thread(self.stacks())) if has_frame else "",
+        )
+
+    def check(self) -> None:
+        """Report a training that makes no progress, and the end of that."""
+        numbers, settings = self.numbers, self.settings
+        section, steps = Section(int(numbers[Field.SECTION])), numbers[Field.STEPS_IN_ATTEMPT]
+        seconds, is_known = time.monotonic() - numbers[Field.SINCE], section is not Section.OUTSIDE
+        limit = limit_seconds(section, numbers[Field.LONGEST], steps)
+        if settings.limit is not None and steps > 1:
+            limit = settings.limit
+        deadline = None
+        if settings.deadline is not None:
+            deadline = deadline_seconds(settings.deadline, section, steps)
+        if not is_known or seconds < min(limit, deadline or limit):
+            self._end_stall()
+            return
+        is_over = deadline is not None and seconds >= deadline
+        if not self.stalled_since or is_over or time.monotonic() - self.reported_at >= REPORT_SECONDS:
+            self._report(seconds, deadline if is_over else None)
+
+    def _report(self, seconds: float, deadline: float | None) -> None:
+        states = self._states()
+        if self.numbers[Field.SINCE] > time.monotonic() - seconds + CHECK_SECONDS:
+            return  # the training has continued meanwhile
+        found = verdict(states)
+        is_first, self.stalled_since = not self.stalled_since, self.stalled_since or time.monotonic() - seconds
+        self.reported_at = time.monotonic()
+        text = f"no step since {self._last_step():%H:%M:%SZ}{self._usual()}: {verdict_text(found)}"
+        if deadline is None:
+            self._post(found, text, is_over=False)
+            if is_first:
+                say(f"TrainingStalled: {text}")
+            return
+        self._write_stacks(states)
+        self._post(found, text, is_over=True)
+        if self.client is not None:
+            self.client.close()
+        say(f"{ENDED}: {text}; the attempt ends after {deadline:g} s without a step")
+        sys.stderr.flush()
+        os.kill(self.settings.pid, signal.SIGKILL)  # mpirun then ends the other ranks
+        os._exit(0)
+
+    def _end_stall(self) -> None:
+        if self.stalled_since:
+            self.stalled_since = 0.0
+            say("the training continues")
+            if self.client is not None:
+                self.client.post({"attempt": self.settings.attempt, "stall": None})
+
+    def _states(self) -> list[RankState]:
+        answers = ask(self.peers, "state", self.token)
+        states = [self.state()]
+        for peer in self.peers:
+            answer = answers.get(peer.rank)
+            states.append(
+                RankState(**{**answer, "section": Section(answer["section"]), "rank": peer.rank, "host": peer.host})
+                if answer
+                else RankState(peer.rank, peer.host, is_answering=False)
+            )
+        return states
+
+    def _post(self, found: Verdict, text: str, *, is_over: bool) -> None:
+        if self.client is None:
+            return
+        blamed = [{"rank": each.rank, "host": each.host, "text": each.text()[:300]} for each in found.blamed]
+        stall = {
+            "since": f"{self._last_step():%Y-%m-%dT%H:%M:%SZ}",
+            "usualSeconds": round(self.numbers[Field.STEP_SECONDS], 4) or None,
+            "blamed": blamed[:MAX_BLAMED],
+            "others": found.others,
+            "steps": int(self.numbers[Field.STEPS]),
+            "isOver": is_over,
+        }
+        self.client.post({"attempt": self.settings.attempt, "stall": stall})
+
+    def _last_step(self) -> datetime:
+        """When the last step was completed; without one, when the section began."""
+        at = self.numbers[Field.STEP_TIME] or time.time() - (time.monotonic() - self.numbers[Field.SINCE])
+        return datetime.fromtimestamp(at, UTC)
+
+    def _usual(self) -> str:
+        seconds = self.numbers[Field.STEP_SECONDS]
+        return f" (usual: {seconds:.2g} s)" if seconds else ""
+
+    def _write_stacks(self, states: list[RankState]) -> None:
+        """Write the stacks to the log and, if it can be written to, to the directory of the logs."""
+        found = {self.settings.rank: self.stacks()}
+        answers = ask(self.peers, "stacks", self.token)
+        found |= {rank: str(answer.get("stacks", "")) for rank, answer in answers.items()}
+        found |= {each.rank: each.text() for each in states if not each.is_answering}
+        text = f"Stacks of the ranks at {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n{stacks.grouped(found)}\n"
+        print(text, file=sys.stderr, flush=True)
+        if self.settings.directory:
+            path = Path(self.settings.directory) / f"stacks-attempt-{self.settings.attempt}.txt"
+            # The directory can be on the share that hangs.
+            if within(FILE_SECONDS, lambda: path.write_text(text)):
+                say(f"the stacks are in {path} too")
+
+
+def within(seconds: float, call: Callable[[], Any]) -> bool:
+    """Whether a call that can hang has succeeded in this time."""
+    done = threading.Event()
+
+    def work() -> None:
+        with suppress(OSError):
+            call()
+            done.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    return done.wait(seconds)
+
+
+def say(text: str) -> None:
+    """Write a line to the log of the job."""
+    print(f"horovodjob: {text}", file=sys.stderr, flush=True)
+
+
+def settings_from(values: Mapping[str, Any]) -> Settings:
+    """The settings in the argument of the process."""
+    return Settings(**values)
+
+
+def main() -> None:
+    """Watch the rank that has started this process."""
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.SIG_IGN)  # the watch ends with its rank, which can write a checkpoint first
+    settings = settings_from(json.loads(sys.argv[1]))
+    token = sys.stdin.readline().strip()
+    Watch(settings, token).run()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

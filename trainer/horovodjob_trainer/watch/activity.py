@@ -1,0 +1,125 @@
+"""What this rank does at the moment, in shared memory: the watch process reads it even while this rank is stopped."""
+
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum, IntFlag
+
+
+class Section(IntEnum):
+    """The part of a training that a rank is in."""
+
+    OUTSIDE = 0
+    START = 1
+    INPUT = 2
+    STEP = 3
+    VALIDATION = 4
+    CHECKPOINT = 5
+
+
+class Place(IntFlag):
+    """Where in its step a rank is, as the graph of the step marks it."""
+
+    COMPUTATION = 0
+    EXCHANGE = 1
+    INPUT = 2
+
+
+class Field(IntEnum):
+    """The numbers in the shared memory. Times are those of `time.monotonic`, the same in all processes of a host."""
+
+    SECTION = 0
+    SINCE = 1  # when the section began, or its last sign of progress
+    LONGEST = 2  # seconds that this section has taken at most, between two signs of progress
+    STEPS = 3  # the number of the last completed step
+    STEPS_IN_ATTEMPT = 4
+    STEP_TIME = 5  # when it was completed, in seconds since 1970
+    STEP_SECONDS = 6  # its usual duration
+    EXCHANGES = 7  # exchanges outside of a graph that this rank waits in
+    PLACE = 8
+    SAMPLED = 9  # when Python code of this rank has run last
+
+
+class Activity:
+    """The record of one process. Each number is written at once, so no reader sees a part of it."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.memfd_create("horovodjob-activity")
+        os.ftruncate(self.descriptor, mmap.PAGESIZE)
+        self._numbers = memoryview(mmap.mmap(self.descriptor, mmap.PAGESIZE)).cast("d")
+        self._longest: dict[Section, float] = {}
+        self._has_position = False
+        self._numbers[Field.SINCE] = time.monotonic()
+
+    def __getitem__(self, field: Field) -> float:
+        return self._numbers[field]
+
+    def __setitem__(self, field: Field, value: float) -> None:
+        self._numbers[field] = value
+
+    @property
+    def current(self) -> Section:
+        """The section of this rank."""
+        return Section(int(self[Field.SECTION]))
+
+    def enter(self, section: Section) -> None:
+        """Begin a section."""
+        now = self._record_duration()
+        self[Field.LONGEST] = self._longest.get(section, 0.0)
+        self[Field.SINCE] = now
+        self[Field.SECTION] = section
+
+    @contextmanager
+    def section(self, section: Section) -> Iterator[None]:
+        """Within this context, the rank is in this section; outside of a training, it stays outside."""
+        before = self.current
+        if before is Section.OUTSIDE:
+            yield
+            return
+        self.enter(section)
+        try:
+            yield
+        finally:
+            self.enter(before)
+
+    def progress(self) -> None:
+        """Record a sign of progress in the section, such as a batch of a validation."""
+        self[Field.LONGEST] = max(self[Field.LONGEST], self._longest.get(self.current, 0.0))
+        self[Field.SINCE] = self._record_duration()
+
+    def complete_step(self, position: int | None = None) -> None:
+        """Record a completed step. Only a run in a directory knows its position, the number of its last step."""
+        if self.current is Section.OUTSIDE:
+            return
+        if position is None and self._has_position:
+            self.progress()
+            return
+        self._has_position = position is not None
+        seconds = time.monotonic() - self[Field.SINCE]
+        steps = self[Field.STEPS_IN_ATTEMPT]
+        if steps:  # the first one compiles
+            usual = self[Field.STEP_SECONDS]
+            self[Field.STEP_SECONDS] = 0.9 * usual + 0.1 * seconds if usual else seconds
+        self[Field.STEPS_IN_ATTEMPT] = steps + 1
+        self[Field.STEPS] = self[Field.STEPS] + 1 if position is None else position
+        self[Field.STEP_TIME] = time.time()
+        self.enter(Section.STEP)
+
+    @contextmanager
+    def exchange(self) -> Iterator[None]:
+        """Within this context, the rank waits for other ranks."""
+        self[Field.EXCHANGES] += 1
+        try:
+            yield
+        finally:
+            self[Field.EXCHANGES] -= 1
+
+    def _record_duration(self) -> float:
+        now, section = time.monotonic(), self.current
+        self._longest[section] = max(self._longest.get(section, 0.0), now - self[Field.SINCE])
+        return now
+
+
+ACTIVITY = Activity()

@@ -1,0 +1,126 @@
+"""When a training stalls, and which ranks the others wait for. Pure.
+
+The limits: a false alarm costs the trust in all others, so an automatic one has a factor that no healthy section needs.
+A step that takes ten times as long as the longest one before has a cause, and nobody looks within five minutes. What
+this start has never done has a limit of its own: the first step compiles, and libraries try algorithms for minutes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from horovodjob_trainer.watch.activity import Section
+from horovodjob_trainer.watch.stacks import ranks_text
+
+FACTOR = 10.0
+LEAST_SECONDS = 300.0
+UNKNOWN_SECONDS = 1800.0
+START_SECONDS = 3600.0
+SILENT_SECONDS = 5.0  # Python code of a rank runs each second
+TEXTS = {
+    Section.START: "is in its start-up",
+    Section.INPUT: "is in input",
+    Section.STEP: "is computing, or reads its next batch",
+    Section.VALIDATION: "is in the validation",
+    Section.CHECKPOINT: "writes a checkpoint",
+    Section.OUTSIDE: "has left the training",
+}
+
+
+def limit_seconds(section: Section, longest: float, steps: float) -> float:
+    """How long a section may be without progress before the training counts as stalled."""
+    if section is Section.START or (section is Section.STEP and steps < 2):
+        return START_SECONDS
+    if not longest:
+        return UNKNOWN_SECONDS
+    return max(LEAST_SECONDS, FACTOR * longest)
+
+
+def deadline_seconds(deadline: float, section: Section, steps: float) -> float:
+    """The deadline that the user has set. The first step of a start has at least the time of an automatic limit."""
+    return max(deadline, START_SECONDS) if section is Section.START or not steps else deadline
+
+
+@dataclass(frozen=True, slots=True)
+class RankState:
+    """What is known of a rank."""
+
+    rank: int
+    host: str
+    section: Section = Section.OUTSIDE
+    is_answering: bool = True
+    is_waiting: bool = False
+    """It waits in an exchange for other ranks."""
+    reads: bool = False
+    """The graph of its step waits for a batch."""
+    silent_seconds: float = 0.0
+    """Since its Python code has run last."""
+    kernel: str = ""
+    """How the kernel sees its process, if it cannot run."""
+    frame: str = ""
+    """The innermost frame of its program."""
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether it does nothing at all."""
+        return not self.is_answering or bool(self.kernel) or self.silent_seconds > SILENT_SECONDS
+
+    def text(self) -> str:
+        """What it does, without its number."""
+        if not self.is_answering:
+            return "does not answer: its pod, its node or the network to it has failed"
+        if self.kernel:
+            return self.kernel
+        if self.silent_seconds > SILENT_SECONDS:
+            return "runs native code that keeps Python from running" + (
+                f", called by {self.frame}" if self.frame else ""
+            )
+        if self.is_waiting:
+            return "waits for the other ranks"
+        text = TEXTS[Section.INPUT] if self.reads else TEXTS[self.section]
+        return f"{text}, at {self.frame}" if self.frame else text
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The ranks that the others wait for, and what the others do. Both can be empty."""
+
+    blamed: tuple[RankState, ...]
+    others: str
+
+
+def verdict(ranks: Sequence[RankState]) -> Verdict:
+    """Who is to blame, as far as that is known."""
+    waiting = [each for each in ranks if each.is_waiting and not each.is_blocked]
+    rest = [each for each in ranks if each not in waiting]
+    if not rest:
+        if len(ranks) == 1:
+            return Verdict((), "the only rank waits in the exchange")
+        return Verdict((), f"all {len(ranks)} ranks wait in the exchange: the network or its library does not get on")
+    blocked = [each for each in rest if each.is_blocked]
+    if waiting:
+        # A rank that can do nothing is the cause; one that works without the others can wait for it.
+        return Verdict(tuple(blocked or rest), _others(len(waiting), len(ranks)))
+    if blocked and len(blocked) < len(rest):
+        return Verdict(tuple(blocked), "")
+    if len({each.text() for each in rest}) == 1 and len(rest) > 1:
+        cause = ": the share or the volume of the data may hang" if rest[0].reads else ""
+        return Verdict((), f"all {len(rest)} ranks are at the same place: each {rest[0].text()}{cause}")
+    return Verdict(tuple(rest), "")
+
+
+def _others(waiting: int, all_ranks: int) -> str:
+    if waiting == 1:
+        return "the other rank waits in the exchange" if all_ranks == 2 else "one rank waits in the exchange"
+    return f"the other {waiting} ranks wait in the exchange"
+
+
+def verdict_text(found: Verdict) -> str:
+    """The verdict in words: for the log of the job."""
+    groups: dict[str, list[RankState]] = {}
+    for each in found.blamed:
+        groups.setdefault(each.text(), []).append(each)
+    parts = []
+    for text, ranks in list(groups.items())[:3]:
+        hosts = ", ".join(dict.fromkeys(each.host for each in ranks[:3]))
+        parts.append(f"{ranks_text(each.rank for each in ranks)} on {hosts} {text}")
+    return "; ".join([*parts, *([found.others] if found.others else [])])

@@ -1,0 +1,161 @@
+"""Python stacks of the ranks, from a signal that also reaches a rank in C code or in an endless loop.
+
+`python3 -m horovodjob_trainer.watch.stacks [RANK ...]` prints those of the ranks in its pod.
+"""
+
+import faulthandler
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+SIGNAL = signal.SIGRTMIN + 13
+FILE = "horovodjob-stacks"
+MAX_BYTES = 1 << 16
+WAIT_SECONDS, QUIET_SECONDS = 3.0, 0.2
+RANK = re.compile(rb"(?:^|\0)(?:OMPI_COMM_WORLD_RANK|PMI_RANK|HOROVOD_RANK)=(\d+)")
+FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
+# The code of a program begins outside of these.
+LIBRARIES = re.compile(r"/(site-packages|dist-packages|lib/python3[.\d]*)/|^<|/horovodjob_trainer/")
+
+
+def register_stacks() -> int:
+    """Let the signal write the stacks of all threads to a file in memory. Returns its descriptor."""
+    descriptor = os.memfd_create(FILE, 0)
+    faulthandler.register(SIGNAL, file=descriptor, all_threads=True)
+    return descriptor
+
+
+def dump(pid: int, file: int) -> str:
+    """The stacks of a process that has registered this file; empty if it cannot run."""
+    os.ftruncate(file, 0)
+    os.lseek(file, 0, os.SEEK_SET)
+    os.kill(pid, SIGNAL)
+    end, size, changed = time.monotonic() + WAIT_SECONDS, 0, time.monotonic()
+    while time.monotonic() < end:
+        time.sleep(0.05)
+        if (new := os.fstat(file).st_size) != size:
+            size, changed = new, time.monotonic()
+        elif size and time.monotonic() - changed > QUIET_SECONDS:
+            break
+    # Without the numbers of threads, ranks at the same place have the same text.
+    return re.sub("0x[0-9a-f]+ ", "", os.pread(file, MAX_BYTES, 0).decode(errors="replace"))
+
+
+def main_thread(stacks: str) -> list[str]:
+    """The lines of the main thread, which is the last one, innermost frame first."""
+    parts = re.split(r"^(?:Current thread|Thread) .*\n", stacks, flags=re.MULTILINE)
+    return [line for line in parts[-1].splitlines() if FRAME.match(line)]
+
+
+def program_frame(frames: Sequence[str]) -> str:
+    """The innermost frame that belongs to the program and to no library, such as `load in train.py:31`."""
+    for line in frames:
+        found = FRAME.match(line)
+        if found and not LIBRARIES.search(found[1]):
+            return f"{found[3]} in {Path(found[1]).name}:{found[2]}"
+    return ""
+
+
+def grouped(stacks: Mapping[int, str]) -> str:
+    """The main threads of the ranks, with those that are at the same place in one group."""
+    groups: dict[str, list[int]] = {}
+    for rank, text in sorted(stacks.items()):
+        groups.setdefault("\n".join(main_thread(text)) or text.strip() or "  no stack", []).append(rank)
+    return "\n".join(
+        f"{ranks_text(ranks)}{f' ({len(ranks)} ranks)' if len(ranks) > 1 else ''}, innermost frame first:\n{frames}"
+        for frames, ranks in sorted(groups.items(), key=lambda group: len(group[1]))
+    )
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """Numbers of ranks as `rank 3` or `ranks 0-2, 5`."""
+    parts: list[list[int]] = []
+    for rank in sorted(ranks):
+        if parts and parts[-1][-1] == rank - 1:
+            parts[-1][1:] = [rank]
+        else:
+            parts.append([rank])
+    words = ", ".join("-".join(map(str, part)) for part in parts)
+    return f"rank{'s' if len(parts) > 1 or '-' in words else ''} {words}"
+
+
+def process_state(pid: int) -> str:
+    """How the kernel sees a process that does not run: stopped, or in a call that does not return; else empty."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return "has ended"
+    state = next((line.split()[1] for line in status.splitlines() if line.startswith("State:")), "")
+    if state in ("T", "t"):
+        return "is stopped"
+    if state in ("Z", "X"):
+        return "has ended"
+    waits = [text for text in map(_kernel_wait, _threads(pid)) if text]
+    return f"waits in the kernel{waits[0]}" if waits else ""
+
+
+def _threads(pid: int) -> list[Path]:
+    try:
+        return sorted(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return []
+
+
+def _kernel_wait(thread: Path) -> str:
+    """What a thread waits for that is in a call which cannot be interrupted, such as that of a file on a share."""
+    try:
+        if (thread / "stat").read_text().rpartition(")")[2].split()[0] != "D":
+            return ""
+        function = (thread / "wchan").read_text().strip("0\n")
+    except OSError:
+        return ""
+    file = _open_file(thread)
+    return (f" ({function})" if function else " (state D)") + (f", with {file}" if file else "")
+
+
+def _open_file(thread: Path) -> str:
+    """The file of the system call that a thread is in, if it is one that reads or writes."""
+    try:
+        number, first, *_ = (thread / "syscall").read_text().split()
+        if int(number) not in (0, 1, 17, 18, 19, 20, 74, 75):  # read, write, pread, pwrite, readv, writev, fsync
+            return ""
+        return os.readlink(thread.parent.parent / "fd" / str(int(first, 16)))
+    except (OSError, ValueError):
+        return ""
+
+
+def ranks_of_pod() -> dict[int, tuple[int, Path]]:
+    """The ranks that run here and have registered their stacks: by their number, the process and the file."""
+    found: dict[int, tuple[int, Path]] = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            rank = RANK.search((process / "environ").read_bytes())
+            files = [each for each in (process / "fd").iterdir() if FILE in os.readlink(each)]
+            is_watch = b"horovodjob_trainer.reporting.watch_process" in (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if files and not is_watch:
+            found[int(rank[1]) if rank else 0] = int(process.name), files[0]
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the stacks of the ranks in this pod, of all or of those that are named."""
+    wanted, found = {int(each) for each in arguments}, ranks_of_pod()
+    for rank in sorted(found):
+        if wanted and rank not in wanted:
+            continue
+        pid, path = found[rank]
+        file = os.open(path, os.O_RDWR)
+        text, state = dump(pid, file), process_state(pid)
+        title = f"--- rank {rank}, process {pid}{f', {state}' if state else ''}"
+        print(f"{title}\n{text.strip() or 'no stack'}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
