@@ -57,6 +57,7 @@ JOB_COMMANDS = {
     "attach": Entry("attach", "Show the output of a job, and exit with its exit code."),
     "logs": Entry("job_logs", "Print the container logs of launcher and workers."),
     "top": Entry("job_top", "Show processor, memory and GPU use of the ranks."),
+    "stacks": Entry("job_stacks", "Show the Python stacks of the ranks: where a training hangs."),
     "plot": Entry("job_plot", "Plot metrics of jobs over their epochs."),
     "tensorboard": Entry("job_tensorboard", "Show the event files of a job in TensorBoard."),
     "file": Entry("job_file", "Files of a job on its share, also after its pods are deleted."),

@@ -175,7 +175,7 @@ def state(status: Mapping[str, Any]) -> str:
 def reason(status: Mapping[str, Any]) -> str | None:
     """The reason of the phase as one word; None for a job that runs or has succeeded."""
     condition = deciding_condition(status)
-    is_normal = status.get("phase") in (Phase.RUNNING, Phase.SUCCEEDED)
+    is_normal = status.get("phase") in (Phase.RUNNING, Phase.SUCCEEDED) and not _has_stalled(status)
     return str(condition["reason"]) if condition and not is_normal else None
 
 
@@ -188,11 +188,19 @@ def message(status: Mapping[str, Any]) -> str | None:
 def deciding_condition(status: Mapping[str, Any]) -> Object | None:
     """The condition with the message about the phase."""
     conditions = {each["type"]: each for each in status.get("conditions", [])}
+    if _has_stalled(status):
+        return dict(conditions["Progressing"])
     for type_ in ("Stalled", "Failed", "Reconciling", str(status.get("phase")), "Ready"):
         condition = conditions.get(type_)
         if condition and condition["status"] == "True" and condition.get("message"):
             return dict(condition)
     return None
+
+
+def _has_stalled(status: Mapping[str, Any]) -> bool:
+    """Whether the job runs and its training completes no steps."""
+    conditions = {each["type"]: each for each in status.get("conditions", [])}
+    return status.get("phase") == Phase.RUNNING and conditions.get("Progressing", {}).get("status") == "False"
 
 
 def queue_place(status: Mapping[str, Any]) -> Object | None:

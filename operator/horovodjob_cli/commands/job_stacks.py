@@ -1,0 +1,87 @@
+"""`hvj job stacks`."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any
+
+import typer
+
+from horovodjob.api.constants import LABEL_ROLE, Role
+from horovodjob.escaping import escaped_output
+from horovodjob_cli.cluster import exec as pod_exec
+from horovodjob_cli.cluster import kube
+from horovodjob_cli.cluster.cluster_view import warn
+from horovodjob_cli.commands import command, group
+from horovodjob_cli.errors import CliError, to_cli_error
+from horovodjob_cli.jobs import batchai_records
+from horovodjob_cli.options import Experiment, Workspace
+
+COMMAND = ("python3", "-m", "horovodjob_trainer.watch.stacks")
+RANK = re.compile(r"^--- rank (\d+), process \d+(?:, (.*))?\n", re.MULTILINE)
+PODS_AT_A_TIME = 16
+
+app = group("Where the ranks of a job are.")
+
+
+@command(app, "stacks")
+def stacks(
+    name: Annotated[str, typer.Option("--name", "-n", "--job", "-j", help="Name of the job.", show_default=False)],
+    rank: Annotated[
+        list[int] | None,
+        typer.Option("--rank", min=0, help="Number of a rank; can be repeated. Default: all.", show_default=False),
+    ] = None,
+    workspace: Workspace = None,
+    experiment: Experiment = None,
+) -> None:
+    """Show the Python stacks of the ranks of a job, without disturbing it: ranks at the same place form a group.
+
+    The program must use the trainer or horovodjob_trainer.hvd.
+    """
+    job = kube.job(name, workspace, experiment)
+    pods = [pod for pod in kube.pods(job) if _runs_ranks(job, pod)]
+    if not pods:
+        state = batchai_records.state(job.get("status", {}))
+        raise CliError(f"no pod of job {name} is running ({state}); see `hvj job show -n {name}`")
+    with ThreadPoolExecutor(PODS_AT_A_TIME) as pool:
+        found = list(pool.map(lambda pod: _of_pod(pod, rank or []), pods))
+    errors = [each for each in found if isinstance(each, CliError)]
+    by_place: dict[tuple[str, str], list[int]] = {}
+    for each in found:
+        for number, state, text in each if isinstance(each, list) else ():
+            by_place.setdefault((state, text), []).append(number)
+    if not by_place:
+        raise errors[0] if errors else CliError(_nothing(name, rank))
+    for error in errors[:1]:
+        warn(f"the stacks of {len(errors)} pods are unknown: {error}")
+    for (state, text), ranks in sorted(by_place.items(), key=lambda group: (len(group[1]), group[1])):
+        numbers = ", ".join(map(str, sorted(ranks)))
+        title = f"rank {numbers}" if len(ranks) == 1 else f"ranks {numbers} ({len(ranks)} ranks)"
+        lines = "\n".join(map(escaped_output, text.splitlines()))
+        typer.echo(f"{title}{f' {escaped_output(state)}' if state else ''}, innermost frame first:\n{lines}\n")
+
+
+def _runs_ranks(job: Any, pod: Any) -> bool:
+    is_worker = pod["metadata"]["labels"][LABEL_ROLE] == Role.WORKER
+    hosts_ranks = is_worker or job["spec"].get("launcher", {}).get("asWorker")
+    return bool(hosts_ranks) and pod.get("status", {}).get("phase") == "Running"
+
+
+def _of_pod(pod: Any, ranks: list[int]) -> list[tuple[int, str, str]] | CliError:
+    """Number, state and stacks of the ranks in a pod, or why they are unknown."""
+    try:
+        code, text = pod_exec.output(pod, (*COMMAND, *map(str, ranks)))
+    except Exception as error:
+        return to_cli_error(error)
+    if code:
+        return CliError(f"pod {pod['metadata']['name']}: {' '.join(COMMAND)} ended with exit code {code}; the image "
+                        "needs horovodjob_trainer")  # fmt: skip
+    parts = RANK.split(text.decode(errors="replace"))[1:]
+    return [(int(rank), state or "", own.strip()) for rank, state, own in zip(*[iter(parts)] * 3, strict=True)]
+
+
+def _nothing(name: str, ranks: list[int] | None) -> str:
+    which = f"rank {', '.join(map(str, ranks))}" if ranks else "a rank"
+    return (
+        f"no pod of job {name} has stacks of {which}: they exist while a program trains with the trainer or with "
+        "horovodjob_trainer.hvd"
+    )
