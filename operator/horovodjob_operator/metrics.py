@@ -173,6 +173,7 @@ class JobCollector(Collector):
         jobs = tuple(self._jobs()) if is_leader else ()
         yield _phases(jobs, self._finished() if is_leader else ())
         yield _stalled(jobs)
+        yield _without_progress(jobs)
         yield _failed(self._failures() if is_leader else ())
         yield _oldest_queued(jobs)
         yield _earliest_start_deadline(jobs)
@@ -202,6 +203,19 @@ def _stalled(jobs: Iterable[HorovodJob]) -> GaugeMetricFamily:
     )
     for (namespace, reason), count in sorted(tally.items()):
         family.add_metric([namespace, reason], count)
+    return family
+
+
+def _without_progress(jobs: Iterable[HorovodJob]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "horovodjob_training_stalled",
+        "1 for a job that runs and completes no steps; others have no series.",
+        labels=["namespace", "name"],
+    )
+    for job in jobs:
+        condition = job.status.condition(ConditionType.PROGRESSING)
+        if job.status.phase is Phase.RUNNING and condition and condition.status == "False":
+            family.add_metric(job.key, 1)
     return family
 
 

@@ -52,6 +52,8 @@ def conditions_agree_with_the_phase(_: Object, new: Object) -> Iterator[str]:
     if "elastic" in new["spec"]:
         # An elastic job keeps running while workers are missing, and reports it.
         optional, expected = optional | {"Prepared"}, expected - {"Prepared"}
+    if phase == "Running":
+        optional = optional | {"Progressing"}  # once its program has reported
     if "Stalled" in true and phase not in FINISHED:
         expected = expected - {"Reconciling"} | {"Stalled"}
     if not expected <= true <= expected | optional:

@@ -98,6 +98,7 @@ class ConditionType(StrEnum):
     READY = "Ready"
     RECONCILING = "Reconciling"
     STALLED = "Stalled"
+    PROGRESSING = "Progressing"
 
 
 class Reason(StrEnum):
@@ -138,6 +139,9 @@ class Reason(StrEnum):
     QUEUE_UNAVAILABLE = "QueueUnavailable"
     QUOTA_LOST = "QuotaLost"
     ADMISSION_CONFLICT = "AdmissionConflict"
+    STEPS_COMPLETED = "StepsCompleted"
+    TRAINING_STALLED = "TrainingStalled"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
 
 
 class EventReason(StrEnum):
@@ -151,6 +155,7 @@ class EventReason(StrEnum):
     RESTARTING = "Restarting"
     PREEMPTED = "Preempted"
     RESIZED = "Resized"
+    TRAINING_STALLED = "TrainingStalled"
     SCHEDULING_TIMEOUT = "SchedulingTimeout"
     SUSPENDED = "Suspended"
     RESUMED = "Resumed"

@@ -26,6 +26,8 @@ CONDITIONS: Mapping[ConditionType, str] = {
     ConditionType.READY: "The job is in its desired state: running, suspended or succeeded.",
     ConditionType.RECONCILING: "The operator is bringing the job into its desired state.",
     ConditionType.STALLED: "The job cannot continue without a user action; the message describes the action.",
+    ConditionType.PROGRESSING: "The training completes steps. False says since when it does not, and which rank the "
+    "others wait for; the status does not have it before the program has reported.",
 }
 REASONS: Mapping[Reason, str] = {
     Reason.ADMITTED: "All pods have a node: the job has been admitted, and `Queued` is False.",
@@ -67,6 +69,11 @@ REASONS: Mapping[Reason, str] = {
     Reason.QUEUE_UNAVAILABLE: "The cluster does not serve the Workloads of Kueue, or not to the operator.",
     Reason.QUOTA_LOST: "The Workload of the job was deleted or finished by somebody else, or the job got its queue "
     "while it ran: its pods end, and it waits.",
+    Reason.STEPS_COMPLETED: "The training completes steps.",
+    Reason.TRAINING_STALLED: "No step was completed for much longer than usual; the message names the rank that the "
+    "others wait for, and what it does.",
+    Reason.PROGRESS_DEADLINE_EXCEEDED: "No step was completed for `runPolicy.progressDeadlineSeconds`, so the attempt "
+    "ended; its log has the stacks of all ranks.",
     Reason.ADMISSION_CONFLICT: "The nodes to which the queue has admitted the job contradict the job; the message has "
     "both values.",
 }
@@ -81,6 +88,8 @@ EVENTS: Mapping[EventReason, str] = {
     EventReason.PREEMPTED: "The platform disrupted a pod, or a queue took the quota of the job; another attempt "
     "follows, or an elastic job continues.",
     EventReason.RESIZED: "The size of an elastic job changed, or one of its workers ended by itself.",
+    EventReason.TRAINING_STALLED: "The training completes no steps; the message names the rank that the others wait "
+    "for.",
     EventReason.SCHEDULING_TIMEOUT: "Some pods had no node, or did not start, in time. All are created again later.",
     EventReason.SUSPENDED: "The pods are being deleted.",
     EventReason.RESUMED: "The job starts its program again from the beginning.",

@@ -82,6 +82,14 @@ class RunPolicy(Model):
         description="Seconds of active time after which the job fails. All attempts count; time in suspension does "
         "not.",
     )
+    progress_deadline_seconds: int | None = Field(
+        None,
+        ge=60,
+        le=2147483647,
+        description="Seconds without a completed step after which the attempt ends, and restarts from its checkpoint. "
+        "The first step of an attempt has at least an hour. Without it, a training that makes no progress is only "
+        "reported, by the condition Progressing.",
+    )
     ttl_seconds_after_finished: int | None = Field(
         None,
         ge=0,

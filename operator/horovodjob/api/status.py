@@ -11,6 +11,8 @@ from horovodjob.api.constants import ConditionType, ExecutionState, Phase
 MAX_ERRORS = 10
 MAX_METRICS = 32
 MAX_HISTORY = 24
+MetricName = Annotated[str, StringConstraints(max_length=63)]
+Count = Annotated[int, Field(ge=0, le=10**15)]
 
 
 class Condition(Model):
@@ -50,11 +52,10 @@ class JobError(Model):
     container: str = Field("", description="Container that failed.")
     reason: str = Field(description="Reason for the error, as one CamelCase word.")
     exit_code: int | None = Field(None, description="Exit code of the container.")
+    steps: Count | None = Field(
+        None, description="Number of the last completed step; only of an attempt that ended at its progress deadline."
+    )
     message: str = Field("", description="The error, and the last lines of the log of the container.")
-
-
-MetricName = Annotated[str, StringConstraints(max_length=63)]
-Count = Annotated[int, Field(ge=0, le=10**15)]
 
 
 class TrainedEpoch(Model):

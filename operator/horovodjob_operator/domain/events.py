@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from horovodjob.api.constants import ConditionType, EventReason, Phase
+from horovodjob.api.constants import ConditionType, EventReason, Phase, Reason
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.domain.messages import count_text
@@ -58,6 +58,8 @@ def events_between(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus
         events.append(Event(_PHASE_EVENTS[new.phase], note, is_warning=new.phase is Phase.FAILED))
     elif new.phase is Phase.RUNNING and old.phase is Phase.RUNNING:
         events += _elastic_events(old, new)
+    if (stall := _stall(new)) and not _stall(old):
+        events.append(Event(EventReason.TRAINING_STALLED, stall, is_warning=True))
     return tuple(events)
 
 
@@ -90,6 +92,12 @@ def _elastic_events(old: HorovodJobStatus, new: HorovodJobStatus) -> Iterable[Ev
     replicas, before = (status.workers_ready.partition("/")[2] for status in (new, old))
     if replicas != before:
         yield Event(EventReason.RESIZED, f"worker.replicas is {replicas}, was {before}")
+
+
+def _stall(status: HorovodJobStatus) -> str:
+    """The message of a training that has stalled, without a restart; empty for others."""
+    condition = status.condition(ConditionType.PROGRESSING)
+    return condition.message if condition and condition.reason == Reason.TRAINING_STALLED else ""
 
 
 def _is_prepared(status: HorovodJobStatus) -> bool:

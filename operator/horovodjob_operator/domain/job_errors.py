@@ -68,6 +68,7 @@ def failure_error(job: HorovodJob, failure: Failure, now: datetime) -> JobError:
         container=end.container if end else "",
         reason=failure.reason,
         exit_code=end.exit_code if end else None,
+        steps=failure.steps,
         message=_message_with_log(failure, end),
     )
 

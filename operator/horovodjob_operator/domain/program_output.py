@@ -18,9 +18,16 @@ END_BY_SIGNAL = re.compile(r"^(Terminated|Killed|Hangup)$")
 ERROR = re.compile(
     r"^(?:[A-Za-z_][\w.]*)?(?:Error|Exception|Interrupt|Failure)\b|^horovodjob_trainer: |^[\w./ -]*\berror: "
 )
+DEADLINE = "horovodjob: ProgressDeadlineExceeded: "
 TRACEBACK = re.compile(r"(?<!^)((?:\[\d+,\d+\]<stderr>: ?)?Traceback \(most recent call last\):)", re.MULTILINE)
 # The bars of Keras and of tqdm.
 BAR = re.compile(r"[\u2501\u2588]|\d%\|")
+
+
+def progress_deadline(text: str) -> str:
+    """What the watch of rank 0 wrote before it ended an attempt that made no progress; empty if it did not."""
+    lines = (TAG.sub("", line).strip() for line in text.splitlines())
+    return next((line.removeprefix(DEADLINE) for line in lines if line.startswith(DEADLINE)), "")
 
 
 def failure_lines(text: str) -> str:

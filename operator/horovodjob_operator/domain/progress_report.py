@@ -277,9 +277,7 @@ def parse_report(body: bytes) -> ProgressReport:
     try:
         report = ProgressReport.model_validate_json(body, context=notes)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the body"
-        raise ValueError(f"{where}: {first['msg']}"[:300]) from None
+        raise ValueError(problem(error)) from None
     named = dict.fromkeys((*map(metric_name, report.non_finite or ()), *notes.non_finite))
     non_finite = tuple(each for each in named if each not in report.metrics)[:MAX_METRICS]
     return report.model_copy(
@@ -287,9 +285,16 @@ def parse_report(body: bytes) -> ProgressReport:
     )
 
 
-def is_current(job: HorovodJob, report: ProgressReport) -> bool:
-    """Whether the report is about the current attempt; a rank of a previous attempt can still run on a worker."""
-    return report.attempt == job.status.attempt and job.status.phase in (Phase.STARTING, Phase.RUNNING)
+def problem(error: ValidationError) -> str:
+    """The first error of a report in one sentence."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or "the body"
+    return f"{where}: {first['msg']}"[:300]
+
+
+def is_current(job: HorovodJob, attempt: int) -> bool:
+    """Whether a report is about the current attempt; a rank of a previous attempt can still run on a worker."""
+    return attempt == job.status.attempt and job.status.phase in (Phase.STARTING, Phase.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)

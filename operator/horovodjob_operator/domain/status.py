@@ -35,6 +35,7 @@ from horovodjob_operator.domain.pods.observed import Observed, Refusal
 from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
 from horovodjob_operator.domain.queues.queue import queue_status
+from horovodjob_operator.domain.stall import progressing
 
 EXECUTION_STATES = {
     Phase.QUEUED: ExecutionState.QUEUED,
@@ -60,6 +61,9 @@ TRUE_IN_PHASE = {
     Phase.SUCCEEDED: {ConditionType.SUCCEEDED, ConditionType.READY},
     Phase.FAILED: {ConditionType.FAILED, ConditionType.STALLED},
 }
+
+
+NOT_BY_PHASE = (ConditionType.QUOTA_RELEASED, ConditionType.PROGRESSING)
 
 
 def next_status(context: JobContext) -> tuple[HorovodJobStatus, Outcome | None]:
@@ -116,7 +120,12 @@ def _is_true(condition: Condition | None) -> bool:
 
 def _significant_part(status: HorovodJobStatus) -> tuple[object, ...]:
     active = status.replica_statuses.worker.active + status.replica_statuses.launcher.active
-    conditions = {(c.type, c.status, c.reason) for c in status.conditions if c.type is not ConditionType.PREPARED}
+    # A training that begins or continues to complete steps is shown with its progress.
+    conditions = {
+        (c.type, c.status, c.reason)
+        for c in status.conditions
+        if c.type is not ConditionType.PREPARED and not (c.type is ConditionType.PROGRESSING and c.status == "True")
+    }
     return (
         status.phase,
         status.observed_generation,
@@ -148,7 +157,10 @@ def _status(context: JobContext, outcome: Outcome, now: datetime) -> HorovodJobS
         observed_generation=job.metadata.generation,
         phase=phase,
         execution_state=EXECUTION_STATES[phase],
-        conditions=_conditions(job, outcome, is_prepared=_is_prepared(context, phase), now=now),
+        conditions=(
+            *_conditions(job, outcome, is_prepared=_is_prepared(context, phase), now=now),
+            *filter(None, [progressing(job, context.observed, outcome, now)]),
+        ),
         start_time=context.start_time.replace(microsecond=0) if has_started else None,
         active_seconds=old.active_seconds + (_seconds_since(old.start_time, now) if is_paused else 0),
         running_time=None if is_new_attempt else running_time,
@@ -302,7 +314,7 @@ def _conditions(job: HorovodJob, outcome: Outcome, *, is_prepared: bool, now: da
             message=message,
         )
 
-    return tuple(condition(type_) for type_ in ConditionType if type_ is not ConditionType.QUOTA_RELEASED)
+    return tuple(condition(type_) for type_ in ConditionType if type_ not in NOT_BY_PHASE)
 
 
 def _replica_status(pods: Iterable[Pod]) -> ReplicaStatus:

@@ -15,8 +15,9 @@ from typing import Protocol
 from aiohttp import web
 
 from horovodjob.api.job import HorovodJob
-from horovodjob_operator.domain import names, progress_report
+from horovodjob_operator.domain import names, progress_report, stall_report
 from horovodjob_operator.domain.progress_report import MAX_REPORT_BYTES, ProgressReport, ReportResult, TokenClaim
+from horovodjob_operator.domain.stall_report import StallReport
 from horovodjob_operator.errors import ClusterError
 from horovodjob_operator.metrics import REPORTS
 from horovodjob_operator.servers.connection_limits import LimitedServer
@@ -61,7 +62,7 @@ class ReportingJobs(Protocol):
     def reporting_job(self, claim: TokenClaim) -> HorovodJob | None:
         """The job that has its rank 0 in the claimed pod."""
 
-    def accept_report(self, job: HorovodJob, report: ProgressReport) -> None:
+    def accept_report(self, job: HorovodJob, report: ProgressReport | StallReport) -> None:
         """Shows the report in the status of the job."""
 
     def pod_uids(self) -> set[str]:
@@ -137,7 +138,7 @@ class ProgressReports:
 
     async def _handle(self, address: str, token: str, claim: TokenClaim, body: bytes) -> tuple[ReportResult, str]:
         try:
-            report = progress_report.parse_report(body)
+            report = stall_report.parse_stall(body) or progress_report.parse_report(body)
         except ValueError as error:
             return ReportResult.MALFORMED, str(error)
         if self._jobs.reporting_job(claim) is None:
@@ -151,7 +152,7 @@ class ProgressReports:
         if not await self._reviewer.confirms(token, claim, now=now.timestamp()):
             return ReportResult.UNAUTHENTICATED, "the API server does not confirm the token"
         job = self._jobs.reporting_job(claim)  # It can have changed during the review.
-        if job is None or not progress_report.is_current(job, report):
+        if job is None or not progress_report.is_current(job, report.attempt):
             return ReportResult.STALE, f"attempt {report.attempt} of the job does not run"
         if len(pod.reported_at) == MAX_REPORTS and now - pod.reported_at[0] < timedelta(seconds=REPORTS_SECONDS):
             return ReportResult.TOO_OFTEN, f"at most {MAX_REPORTS} reports in {REPORTS_SECONDS} s"

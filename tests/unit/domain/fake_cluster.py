@@ -16,6 +16,8 @@ from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.plan import Plan, plan_for
 from horovodjob_operator.domain.pods.observed import KubeletWarning, Observed, Refusal
 from horovodjob_operator.domain.pods.pod import ContainerTermination, Pod
+from horovodjob_operator.domain.progress_report import ProgressReport
+from horovodjob_operator.domain.stall_report import StallReport
 from horovodjob_operator.domain.status import next_status
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -44,6 +46,8 @@ class FakeCluster:
     kubelet_warning: KubeletWarning | None = None
     autoscaler_event: AutoscalerEvent | None = None
     refusal: Refusal | None = None
+    progress_report: ProgressReport | None = None
+    stall_report: StallReport | None = None
     own_deletions: set[str] = field(default_factory=set)
     """Names of the pods that the operator has deleted: their ends must have no consequences."""
 
@@ -55,6 +59,8 @@ class FakeCluster:
             kubelet_warning=self.kubelet_warning,
             autoscaler_event=self.autoscaler_event,
             autoscaler_read_at=self.now,
+            progress_report=self.progress_report,
+            stall_report=self.stall_report,
         )
 
     @property

@@ -18,6 +18,7 @@ from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
 from horovodjob_operator.domain.queues.queue import Queue, QueueProblem
 from horovodjob_operator.domain.resource_quota import PodUsage
+from horovodjob_operator.domain.stall_report import StallReport
 
 # The garbage collector removes the first after it has orphaned the objects of a job, the second after their deletion.
 COLLECTOR_FINALIZERS = {"orphan", "foregroundDeletion"}
@@ -51,6 +52,7 @@ class JobState:
     deleted_pods: dict[str, Pod] = field(default_factory=dict)
     """Pods deleted since the last reconciliation, by name."""
     progress_report: ProgressReport | None = None
+    stall_report: StallReport | None = None
     status_written_at: datetime | None = None
     status_changed_at: datetime | None = None
     """Since when the status differs from the stored one."""
@@ -120,6 +122,7 @@ class JobState:
             autoscaler_event=self.autoscaler_event,
             autoscaler_read_at=self.autoscaler_read_at,
             progress_report=self.progress_report,
+            stall_report=self.stall_report,
             queue=queue,
             has_scripts=has_scripts,
         )

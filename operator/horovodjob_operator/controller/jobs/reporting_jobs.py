@@ -5,6 +5,7 @@ from collections.abc import Callable
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.jobs.job_store import JobStore
 from horovodjob_operator.domain.progress_report import ProgressReport, TokenClaim, may_report
+from horovodjob_operator.domain.stall_report import StallReport
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
 
 
@@ -21,10 +22,13 @@ class ReportingJobs:
         can_report = state and pod and pod.uid == claim.uid and may_report(state.job, pod)
         return state.job if state and can_report else None
 
-    def accept_report(self, job: HorovodJob, report: ProgressReport) -> None:
+    def accept_report(self, job: HorovodJob, report: ProgressReport | StallReport) -> None:
         """Stores a report and enqueues its job."""
         if state := self._store.states.get(job.key):
-            state.progress_report = report
+            if isinstance(report, StallReport):
+                state.stall_report = report
+            else:  # a step was completed
+                state.progress_report, state.stall_report = report, None
             self._enqueue(job.key)
 
     def pod_uids(self) -> set[str]:

@@ -12,7 +12,14 @@ from horovodjob_operator.domain.job_errors import errors_after
 from horovodjob_operator.domain.messages import count_text, exit_code_text
 from horovodjob_operator.domain.pods.pod import ContainerTermination, Pod
 from horovodjob_operator.domain.pods.termination_message import termination_reason, unreachable_hosts
-from horovodjob_operator.domain.program_output import program_sentence
+from horovodjob_operator.domain.program_output import program_sentence, progress_deadline
+from horovodjob_operator.domain.stall import (
+    MAX_RESTARTS_WITHOUT_STEP,
+    blamed_pod,
+    current_stall,
+    restarts_without_step,
+    stall_message,
+)
 
 # mpirun can detect the death of a worker before the kubelet reports it, and the worker has the cause.
 EVIDENCE_SECONDS = 2
@@ -39,6 +46,10 @@ def attempt_failed(context: JobContext) -> Outcome | None:
         return Outcome(
             Phase.FAILED, Reason.BACKOFF_LIMIT_EXCEEDED, message, failure=failure, exit_code=failure.exit_code
         )
+    errors = errors_after(context.job, failure, context.now.replace(microsecond=0))
+    if restarts_without_step(errors) >= MAX_RESTARTS_WITHOUT_STEP:
+        message = failure.description(f"{MAX_RESTARTS_WITHOUT_STEP} restarts in a row have completed no new step")
+        return Outcome(Phase.FAILED, failure.reason, message, failure=failure, exit_code=failure.exit_code)
     message = _restart_message(context, failure)
     return Outcome(Phase.RESTARTING, failure.reason, message, failure=failure, exit_code=failure.exit_code)
 
@@ -53,6 +64,16 @@ def _restart_message(context: JobContext, failure: Failure) -> str:
         f"attempt {status.attempt} ended, {f'{row}, ' if row else ''}{failure.description()}; attempt "
         f"{status.attempt + 1} starts at {errors[-1].time + restart_delay(errors, restarts):%H:%M:%SZ}"
     )
+
+
+def progress_deadline_exceeded(context: JobContext) -> Iterable[Failure]:
+    """The watch of rank 0 ends the attempt, because no step was completed within the deadline."""
+    stall = current_stall(context.job, context.observed)
+    seconds = context.job.spec.run_policy.progress_deadline_seconds
+    if stall and stall.is_over and seconds:
+        message = f"{stall_message(stall, context.observed.pods)} (runPolicy.progressDeadlineSeconds is {seconds})"
+        pod = blamed_pod(stall, context.observed.pods)
+        yield Failure(Reason.PROGRESS_DEADLINE_EXCEEDED, message, pod, steps=stall.steps)
 
 
 def evidence_pending(context: JobContext) -> Outcome | None:
@@ -198,6 +219,9 @@ def _container_failure(context: JobContext, pod: Pod, end: ContainerTermination)
     if end.container != Role.LAUNCHER or end.reason not in ("Error", "Completed"):
         cause = f"{end.reason or 'an error'}, {exit_code_text(end.exit_code)}"
         return Failure(Reason.LAUNCHER_FAILED, f"container {end.container} ended with {cause}", pod)
+    if found := progress_deadline(end.message):
+        # The report has not arrived, such as because there was no operator then.
+        return Failure(Reason.PROGRESS_DEADLINE_EXCEEDED, found, pod, exit_code=end.exit_code)
     program = "the launcher's command" if context.job.spec.launcher_command else "mpirun"
     message = f"{program} ended with {exit_code_text(end.exit_code)}"
     sentence = program_sentence(end.message, is_killed=end.exit_code > 128)
@@ -224,6 +248,8 @@ def _reason_and_message(pod: Pod | None, subject: str, deletion_reason: Reason) 
 
 
 FAILURE_CHECKS: tuple[Callable[[JobContext], Iterable[Failure]], ...] = (
+    # The watch kills rank 0, and with it mpirun: what follows has this cause.
+    progress_deadline_exceeded,
     # Workers precede the launcher: mpirun fails when a worker does, and the worker has the cause.
     worker_failed,
     worker_lost,

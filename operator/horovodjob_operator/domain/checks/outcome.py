@@ -23,6 +23,8 @@ class Failure:
     """runPolicy.onWorkerLoss applies."""
     exit_code: int | None = None
     """Exit code of mpirun, if mpirun ended by itself."""
+    steps: int | None = None
+    """The number of the last completed step, if the failure is that no other followed."""
     sentence: str = ""
     """Why the program failed, in its own words."""
 

@@ -9,6 +9,7 @@ from horovodjob_operator.domain.autoscaler import AutoscalerEvent
 from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
 from horovodjob_operator.domain.queues.queue import Queue
+from horovodjob_operator.domain.stall_report import StallReport
 
 
 class KubeletEventReason(StrEnum):
@@ -75,6 +76,8 @@ class Observed:
     """When this process has last read the events of autoscalers about a pod of the job that has no node."""
     progress_report: ProgressReport | None = None
     """The newest report of rank 0, of any attempt."""
+    stall_report: StallReport | None = None
+    """The newest report about a stall or its end, unless one of progress is newer."""
     queue: Queue | None = None
     """The queue of the job, or one that it has left; None if it has none."""
     has_scripts: bool = False

@@ -1,0 +1,72 @@
+"""Reports of the watch of rank 0 about a training that makes no progress: their format. Pure."""
+
+import json
+from typing import Annotated
+
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+
+from horovodjob.api.base import Model
+from horovodjob.api.status import Count
+from horovodjob_operator.domain.foreign_text import clean_text
+from horovodjob_operator.domain.progress_report import ReportedTime, problem
+
+MAX_BLAMED = 8
+
+
+def _line(text: str) -> str:
+    """The text on one line, with printable characters only: it reaches terminals."""
+    return " ".join("".join(each if each.isprintable() else " " for each in clean_text(text)).split())
+
+
+Line = Annotated[str, AfterValidator(_line)]
+
+
+class BlamedRank(Model):
+    """A rank that the others wait for."""
+
+    model_config = ConfigDict(allow_inf_nan=False, strict=True)
+    rank: Count
+    host: Annotated[Line, Field(max_length=253)] = ""
+    """Its pod."""
+    text: Annotated[Line, Field(max_length=1000)]
+    """What it does."""
+
+
+class Stall(Model):
+    """A training that makes no progress."""
+
+    model_config = ConfigDict(allow_inf_nan=False, strict=True)
+    since: ReportedTime
+    """When the last step was completed."""
+    usual_seconds: Annotated[float, Field(ge=0)] | None = None
+    """The usual duration of a step."""
+    blamed: tuple[BlamedRank, ...] = Field((), max_length=MAX_BLAMED)
+    others: Annotated[Line, Field(max_length=1000)] = ""
+    """What the other ranks do."""
+    steps: Count = 0
+    """The number of the last completed step."""
+    is_over: bool = False
+    """The deadline of the user has passed, and the watch ends the attempt."""
+
+
+class StallReport(Model):
+    """A report about a stall, or about its end, which has none."""
+
+    model_config = ConfigDict(allow_inf_nan=False, strict=True)
+    attempt: int = Field(ge=1)
+    stall: Stall | None
+    changes: str = Field("", exclude=True, max_length=0)
+
+
+def parse_stall(body: bytes) -> StallReport | None:
+    """The report in the body of a request; None if it is one of progress. Raises ValueError with one sentence."""
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(fields, dict) or "stall" not in fields:
+        return None
+    try:
+        return StallReport.model_validate_json(body)
+    except ValidationError as error:
+        raise ValueError(problem(error)) from None

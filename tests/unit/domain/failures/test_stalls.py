@@ -1,0 +1,174 @@
+"""Trainings that make no progress: the condition Progressing, the restart at the deadline, and its end."""
+
+import json
+from typing import Any
+
+import pytest
+
+from horovodjob.api.constants import ConditionType, EventReason, Phase, Reason
+from horovodjob_operator.domain.events import events_between
+from horovodjob_operator.domain.progress_report import ProgressReport
+from horovodjob_operator.domain.stall_report import StallReport, parse_stall
+from horovodjob_operator.domain.status import Urgency, urgency
+from unit.domain.fake_cluster import FakeCluster, training_job
+
+STALL: dict[str, Any] = {
+    "since": "2026-11-26T14:32:10Z",
+    "usualSeconds": 0.8,
+    "blamed": [{"rank": 5, "host": "cifar-worker-1", "text": "is in input, at load in train.py:31"}],
+    "others": "the other 7 ranks wait in the exchange",
+    "steps": 120,
+}
+MESSAGE = (
+    "no step since 14:32:10Z (usual: 0.8 s): rank 5 (worker 1, node node-1) is in input, at load in train.py:31; the "
+    "other 7 ranks wait in the exchange"
+)
+
+
+def report(attempt: int = 1, **fields: Any) -> StallReport:
+    found = parse_stall(json.dumps({"attempt": attempt, "stall": STALL | fields}).encode())
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def running() -> FakeCluster:
+    cluster = FakeCluster(training_job(runPolicy={"progressDeadlineSeconds": 600}))
+    cluster.start()
+    cluster.update_pod("cifar-worker-1", node="node-1")
+    return cluster
+
+
+def progressing(cluster: FakeCluster) -> tuple[str, str, str] | None:
+    condition = cluster.status.condition(ConditionType.PROGRESSING)
+    return (condition.status, condition.reason, condition.message) if condition else None
+
+
+def test_a_job_whose_program_reports_nothing_has_no_condition(running: FakeCluster) -> None:
+    assert progressing(running) is None
+
+
+def test_a_stall_is_a_condition_that_names_rank_worker_and_node_until_steps_go_on(running: FakeCluster) -> None:
+    before = running.status
+    running.stall_report = report()
+    running.reconcile()
+    assert running.status.phase is Phase.RUNNING
+    assert progressing(running) == ("False", "TrainingStalled", MESSAGE)
+    assert urgency(before, running.status) is Urgency.NOW
+    (event,) = events_between(running.job, before, running.status)
+    assert (event.reason, event.note, event.is_warning) == (EventReason.TRAINING_STALLED, MESSAGE, True)
+
+    stalled = running.status
+    running.stall_report = StallReport(attempt=1, stall=None)
+    running.reconcile()
+    assert progressing(running) == ("True", "StepsCompleted", "the training completes steps")
+    assert events_between(running.job, stalled, running.status) == ()
+
+
+def test_a_new_operator_process_keeps_what_the_status_says(running: FakeCluster) -> None:
+    running.stall_report = report()
+    running.reconcile()
+    running.stall_report = None
+    running.reconcile()
+    assert progressing(running) == ("False", "TrainingStalled", MESSAGE)
+    running.progress_report = ProgressReport(attempt=1, progress=0.5)
+    running.reconcile()
+    assert progressing(running) == ("True", "StepsCompleted", "the training completes steps")
+
+
+def test_the_report_of_an_earlier_attempt_says_nothing(running: FakeCluster) -> None:
+    running.stall_report = report(attempt=2)
+    running.reconcile()
+    assert progressing(running) is None
+
+
+def test_at_the_deadline_the_attempt_ends_and_the_job_restarts(running: FakeCluster) -> None:
+    running.stall_report = report(isOver=True)
+    running.reconcile()
+    status, message = running.status, f"{MESSAGE} (runPolicy.progressDeadlineSeconds is 600)"
+    assert (status.phase, status.attempt, status.restarts) == (Phase.RESTARTING, 2, 1)
+    error = status.errors[-1]
+    assert (error.reason, error.pod, error.node) == ("ProgressDeadlineExceeded", "cifar-worker-1", "node-1")
+    assert (error.message, error.steps) == (message, 120)
+    assert progressing(running) == ("False", "ProgressDeadlineExceeded", message)
+
+
+def test_a_report_of_the_end_is_ignored_without_a_deadline() -> None:
+    cluster = FakeCluster(training_job())
+    cluster.start()
+    cluster.stall_report = report(isOver=True)
+    cluster.reconcile()
+    assert cluster.status.phase is Phase.RUNNING
+
+
+def test_a_suspended_job_has_no_condition(running: FakeCluster) -> None:
+    running.stall_report = report()
+    running.reconcile()
+    running.edit_run_policy(suspend=True)
+    running.reconcile()
+    assert progressing(running) is None
+
+
+def test_an_end_at_the_deadline_while_there_was_no_operator_is_known_by_the_log(running: FakeCluster) -> None:
+    sentence = "no step since 14:32:10Z: rank 1 on cifar-worker-1 is stopped; the attempt ends after 600 s"
+    log = f"[1,0]<stderr>:horovodjob: ProgressDeadlineExceeded: {sentence}\nmpirun noticed that process rank 0 ended"
+    running.end_container("cifar-launcher", 137, message=log)
+    running.wait(60)
+    running.reconcile()
+    assert (running.status.phase, running.status.restarts) == (Phase.RESTARTING, 1)
+    assert running.status.errors[-1].reason == Reason.PROGRESS_DEADLINE_EXCEEDED
+    assert sentence in running.status.errors[-1].message
+
+
+@pytest.mark.parametrize(
+    ("steps", "phases"),
+    [
+        ([120, 120, 100, 120], ["Restarting", "Restarting", "Restarting", "Failed"]),
+        ([0, 0, 0, 0], ["Restarting", "Restarting", "Restarting", "Failed"]),
+        ([120, 121, 120, 120], ["Restarting"] * 4),
+        ([120, 120, 120, 130], ["Restarting"] * 4),
+    ],
+)
+def test_three_restarts_without_a_new_step_end_the_job(steps: list[int], phases: list[str]) -> None:
+    cluster = FakeCluster(training_job(runPolicy={"progressDeadlineSeconds": 600, "backoffLimit": 1000}))
+    found = []
+    for attempt, step in enumerate(steps, 1):
+        cluster.start()
+        cluster.stall_report = report(attempt, steps=step, isOver=True)
+        cluster.reconcile()
+        found.append(str(cluster.status.phase))
+        cluster.remove_terminating_pods()
+        cluster.wait(3600)
+    assert found == phases
+    if "Failed" in phases:
+        failed = cluster.status.condition(ConditionType.FAILED)
+        assert failed is not None
+        assert failed.reason == "ProgressDeadlineExceeded"
+        assert "3 restarts in a row have completed no new step" in failed.message
+
+
+def test_foreign_text_reaches_the_status_on_one_line_without_escapes(running: FakeCluster) -> None:
+    running.stall_report = report(blamed=[{"rank": 0, "host": "other\n", "text": "\x1b[2Jis\nin\tinput"}])
+    running.reconcile()
+    condition = progressing(running)
+    assert condition is not None
+    assert condition[2].isprintable()
+    assert "rank 0 (other) [2Jis in input" in condition[2]
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"since": 5}, "stall.since: Input should be a valid datetime"),
+        ({"blamed": [{"rank": -1, "text": ""}]}, "stall.blamed.0.rank: Input should be greater than or equal to 0"),
+        ({"others": "x" * 2000}, "stall.others: Value should have at most 1000 items"),
+    ],
+)
+def test_a_malformed_report_is_refused_with_a_sentence(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        report(**fields)
+
+
+def test_progress_is_no_stall() -> None:
+    assert parse_stall(b'{"attempt": 1, "progress": 0.5}') is None
+    assert parse_stall(b"[") is None
