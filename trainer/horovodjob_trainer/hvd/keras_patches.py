@@ -10,7 +10,8 @@ from horovodjob_trainer.hvd.optimizer import gradient_reduction, gradient_variab
 from horovodjob_trainer.hvd.optimizer_copies import patch_copies
 from horovodjob_trainer.hvd.synchronized_statistics import patch_batch_normalization
 from horovodjob_trainer.hvd.training_checks import patch_fit
-from horovodjob_trainer.watch.activity import ACTIVITY, Section
+from horovodjob_trainer.watch.activity import ACTIVITY
+from horovodjob_trainer.watch.sections import Section
 
 LossScaleOptimizer = keras.optimizers.LossScaleOptimizer
 

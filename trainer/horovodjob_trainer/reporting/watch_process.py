@@ -22,16 +22,16 @@ from typing import Any
 
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.watch import stacks
-from horovodjob_trainer.watch.activity import Field, Place, Section
+from horovodjob_trainer.watch.activity import Field, Place
 from horovodjob_trainer.watch.judgement import (
     RankState,
     Verdict,
     deadline_seconds,
-    limit_seconds,
     verdict,
     verdict_text,
 )
 from horovodjob_trainer.watch.peers import Peer, ask, question
+from horovodjob_trainer.watch.sections import Section, limit_seconds
 
 CHECK_SECONDS = 1.0
 REPORT_SECONDS = 30.0

@@ -19,7 +19,8 @@ from horovodjob_trainer.hvd.learning_rate import innermost
 from horovodjob_trainer.run.coordination import Coordination, RoundResult
 from horovodjob_trainer.run.step import average_moving_statistics, moving_statistics
 from horovodjob_trainer.run.termination import Place, Termination
-from horovodjob_trainer.watch.activity import ACTIVITY, Section
+from horovodjob_trainer.watch.activity import ACTIVITY
+from horovodjob_trainer.watch.sections import Section
 
 BLOCKED_ROUND_SECONDS = 1.0
 

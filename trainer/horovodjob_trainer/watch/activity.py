@@ -7,16 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum, IntFlag
 
-
-class Section(IntEnum):
-    """The part of a training that a rank is in."""
-
-    OUTSIDE = 0
-    START = 1
-    INPUT = 2
-    STEP = 3
-    VALIDATION = 4
-    CHECKPOINT = 5
+from horovodjob_trainer.watch.sections import Section, limit_seconds
 
 
 class Place(IntFlag):
@@ -99,7 +90,7 @@ class Activity:
         self._has_position = position is not None
         seconds = time.monotonic() - self[Field.SINCE]
         steps = self[Field.STEPS_IN_ATTEMPT]
-        if steps:  # the first one compiles
+        if steps and not self._is_stall(seconds):  # the first one compiles
             usual = self[Field.STEP_SECONDS]
             self[Field.STEP_SECONDS] = 0.9 * usual + 0.1 * seconds if usual else seconds
         self[Field.STEPS_IN_ATTEMPT] = steps + 1
@@ -118,8 +109,14 @@ class Activity:
 
     def _record_duration(self) -> float:
         now, section = time.monotonic(), self.current
-        self._longest[section] = max(self._longest.get(section, 0.0), now - self[Field.SINCE])
+        if not self._is_stall(now - self[Field.SINCE]):
+            self._longest[section] = max(self._longest.get(section, 0.0), now - self[Field.SINCE])
         return now
+
+    def _is_stall(self, seconds: float) -> bool:
+        """Whether so long a section was a stall, which says nothing about the usual times."""
+        longest = self._longest.get(self.current, 0.0)
+        return seconds > limit_seconds(self.current, longest, self[Field.STEPS_IN_ATTEMPT])
 
 
 ACTIVITY = Activity()

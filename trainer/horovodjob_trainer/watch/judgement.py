@@ -1,20 +1,11 @@
-"""When a training stalls, and which ranks the others wait for. Pure.
-
-The limits: a false alarm costs the trust in all others, so an automatic one has a factor that no healthy section needs.
-A step that takes ten times as long as the longest one before has a cause, and nobody looks within five minutes. What
-this start has never done has a limit of its own: the first step compiles, and libraries try algorithms for minutes.
-"""
+"""When a training stalls, and which ranks the others wait for. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from horovodjob_trainer.watch.activity import Section
+from horovodjob_trainer.watch.sections import START_SECONDS, Section
 from horovodjob_trainer.watch.stacks import ranks_text
 
-FACTOR = 10.0
-LEAST_SECONDS = 300.0
-UNKNOWN_SECONDS = 1800.0
-START_SECONDS = 3600.0
 SILENT_SECONDS = 5.0  # Python code of a rank runs each second
 TEXTS = {
     Section.START: "is in its start-up",
@@ -24,15 +15,6 @@ TEXTS = {
     Section.CHECKPOINT: "writes a checkpoint",
     Section.OUTSIDE: "has left the training",
 }
-
-
-def limit_seconds(section: Section, longest: float, steps: float) -> float:
-    """How long a section may be without progress before the training counts as stalled."""
-    if section is Section.START or (section is Section.STEP and steps < 2):
-        return START_SECONDS
-    if not longest:
-        return UNKNOWN_SECONDS
-    return max(LEAST_SECONDS, FACTOR * longest)
 
 
 def deadline_seconds(deadline: float, section: Section, steps: float) -> float:

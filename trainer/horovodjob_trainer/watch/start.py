@@ -15,8 +15,9 @@ from typing import Any, Protocol
 
 from horovodjob_trainer.launch import Launch, hostname
 from horovodjob_trainer.watch import peers
-from horovodjob_trainer.watch.activity import ACTIVITY, Field, Section
+from horovodjob_trainer.watch.activity import ACTIVITY, Field
 from horovodjob_trainer.watch.marker import create_marker, marked_place
+from horovodjob_trainer.watch.sections import Section
 from horovodjob_trainer.watch.stacks import register_stacks
 
 DEADLINE_VARIABLE = "HOROVODJOB_PROGRESS_DEADLINE"

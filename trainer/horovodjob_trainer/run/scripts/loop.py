@@ -10,7 +10,8 @@ from horovodjob_trainer.run.scripts.batches import known_batches
 from horovodjob_trainer.run.scripts.leaving import check_on_all_ranks, common_end
 from horovodjob_trainer.run.scripts.options import RunOptions
 from horovodjob_trainer.run.scripts.session import Session, check_ranks, open_session
-from horovodjob_trainer.watch.activity import ACTIVITY, Section
+from horovodjob_trainer.watch.activity import ACTIVITY
+from horovodjob_trainer.watch.sections import Section
 
 
 class Run:

@@ -1,0 +1,33 @@
+"""The parts of a training, and how long each of them can be without progress. Pure.
+
+The limits: a false alarm costs the trust in all others, so an automatic one has a factor that no healthy section needs.
+A step that takes ten times as long as the longest one before has a cause, and nobody looks within five minutes. What
+this start has never done has a limit of its own: the first step compiles, and libraries try algorithms for minutes.
+"""
+
+from enum import IntEnum
+
+FACTOR = 10.0
+LEAST_SECONDS = 300.0
+UNKNOWN_SECONDS = 1800.0
+START_SECONDS = 3600.0
+
+
+class Section(IntEnum):
+    """The part of a training that a rank is in."""
+
+    OUTSIDE = 0
+    START = 1
+    INPUT = 2
+    STEP = 3
+    VALIDATION = 4
+    CHECKPOINT = 5
+
+
+def limit_seconds(section: Section, longest: float, steps: float) -> float:
+    """How long a section may be without progress before the training counts as stalled."""
+    if section is Section.START or (section is Section.STEP and steps < 2):
+        return START_SECONDS
+    if not longest:
+        return UNKNOWN_SECONDS
+    return max(LEAST_SECONDS, FACTOR * longest)
