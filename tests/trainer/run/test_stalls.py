@@ -14,7 +14,7 @@ from trainer.support.background_job import Job
 from trainer.support.waiting import TIMEOUT_SECONDS
 
 PROGRAM = Path(__file__).parent / "programs" / "stalls.py"
-SECONDS = {"HVD_STALL_SECONDS": "6"}  # longer than a rank must be without Python to run native code
+SECONDS = {"HVD_STALL_SECONDS": "12"}  # longer than a rank must be without Python to run native code
 POD = "the-pod"
 
 
@@ -78,13 +78,14 @@ def test_the_rank_that_the_others_wait_for_is_named_until_it_continues(fit: Log,
     assert re.fullmatch(rf"rank 1 on {POD} {text}\d+; the other rank waits in the exchange", stall(fit))
     hang.unlink()
     fit.until("the training continues")
-    (tmp_path / "new").write_text("2000000000")
-    (tmp_path / "new").rename(hang)
+    os.mkfifo(hang)
     text = "runs native code that keeps Python from running, called by hang_on_request in stalls.py:"
     assert re.fullmatch(rf"rank 1 on {POD} {text}\d+; the other rank waits in the exchange", stall(fit))
+    hang.write_bytes(b"")
     fit.until("the training continues")
     (tmp_path / "end").touch()
-    assert job.ended() == (0, "ENDED\nENDED\n")
+    code, output = job.ended()
+    assert (code, output.count("ENDED")) == (0, 2), output
 
 
 @pytest.mark.parametrize("way", ["callback", "loop"])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from horovodjob_trainer.watch.sections import START_SECONDS, Section
 from horovodjob_trainer.watch.stacks import ranks_text
 
-SILENT_SECONDS = 5.0  # Python code of a rank runs each second
+SILENT_SECONDS = 10.0  # Python code of a rank runs each second, on a busy node a little later
 TEXTS = {
     Section.START: "is in its start-up",
     Section.INPUT: "is in input",

@@ -1,10 +1,10 @@
 """Trains in small steps until DIRECTORY/end exists, and disturbs ranks on request: `stalls.py DIRECTORY WAY`.
 
-A rank that finds DIRECTORY/hang-RANK before a step stays in it: in an endless loop of Python while the file exists, or
-in native code that adds as many numbers as the file says.
+A rank that finds DIRECTORY/hang-RANK before a step stays in it: in an endless loop of Python while the file exists, and
+in native code until somebody writes to it, if it is a FIFO.
 """
 
-import itertools
+import ctypes
 import os
 import sys
 import time
@@ -33,8 +33,8 @@ def hang_on_request() -> bool:
     if steps == 5 and hvd.rank() == 0:
         print("TRAINS", flush=True)
     time.sleep(0.02)
-    if own.exists() and (count := own.read_text()):
-        sum(itertools.repeat(1, int(count)))  # with the lock of the interpreter
+    if own.is_fifo():
+        ctypes.PyDLL(None).open(bytes(own), os.O_RDONLY)  # with the lock of the interpreter
         own.unlink()
     while own.exists():
         pass
