@@ -10,6 +10,9 @@ from contextlib import contextmanager, suppress
 from enum import IntEnum
 from typing import NoReturn, TypeVar
 
+from horovodjob_trainer.watch.activity import ACTIVITY
+from horovodjob_trainer.watch.sections import Section
+
 T = TypeVar("T")
 
 TERMINATED = 128 + signal.SIGTERM
@@ -98,7 +101,8 @@ class Termination:
         """The batch of the next step, which lasts until the next heartbeat."""
         self._place = Place.BATCH
         try:
-            return batch()
+            with ACTIVITY.section(Section.INPUT):
+                return batch()
         finally:
             with self._next_step:
                 self._place = Place.STEP

@@ -41,7 +41,7 @@ class Activity:
         os.ftruncate(self.descriptor, mmap.PAGESIZE)
         self._numbers = memoryview(mmap.mmap(self.descriptor, mmap.PAGESIZE)).cast("d")
         self._longest: dict[Section, float] = {}
-        self._has_position = False
+        self._has_position, self._step_seconds = False, 0.0
         self._numbers[Field.SINCE] = time.monotonic()
 
     def __getitem__(self, field: Field) -> float:
@@ -66,7 +66,7 @@ class Activity:
     def section(self, section: Section) -> Iterator[None]:
         """Within this context, the rank is in this section; outside of a training, it stays outside."""
         before = self.current
-        if before is Section.OUTSIDE:
+        if before in (Section.OUTSIDE, Section.START):  # a start has the longest limit
             yield
             return
         self.enter(section)
@@ -88,14 +88,17 @@ class Activity:
             self.progress()
             return
         self._has_position = position is not None
-        seconds = time.monotonic() - self[Field.SINCE]
+        is_stall = self._is_stall(time.monotonic() - self[Field.SINCE])
+        self._record_duration()
+        seconds, self._step_seconds = self._step_seconds, 0.0
         steps = self[Field.STEPS_IN_ATTEMPT]
-        if steps and not self._is_stall(seconds):  # the first one compiles
+        if steps and not is_stall:  # the first one compiles
             usual = self[Field.STEP_SECONDS]
             self[Field.STEP_SECONDS] = 0.9 * usual + 0.1 * seconds if usual else seconds
         self[Field.STEPS_IN_ATTEMPT] = steps + 1
         self[Field.STEPS] = self[Field.STEPS] + 1 if position is None else position
         self[Field.STEP_TIME] = time.time()
+        self[Field.SINCE] = time.monotonic()
         self.enter(Section.STEP)
 
     @contextmanager
@@ -109,6 +112,8 @@ class Activity:
 
     def _record_duration(self) -> float:
         now, section = time.monotonic(), self.current
+        if section in (Section.INPUT, Section.STEP):
+            self._step_seconds += now - self[Field.SINCE]
         if not self._is_stall(now - self[Field.SINCE]):
             self._longest[section] = max(self._longest.get(section, 0.0), now - self[Field.SINCE])
         return now
