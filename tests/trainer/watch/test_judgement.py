@@ -137,7 +137,7 @@ def working(rank: int, **facts: object) -> RankState:
         (waiting(0, 1), "all 2 ranks wait in the exchange: the network or its library does not get on"),
         (waiting(0), "the only rank waits in the exchange"),
         (
-            [working(0, reads=True), working(1, reads=True)],
+            [working(0, section=Section.INPUT), working(1, section=Section.INPUT)],
             "all 2 ranks are at the same place: each is in input: the share or the volume of the data may hang",
         ),
         (

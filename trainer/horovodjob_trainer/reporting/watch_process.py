@@ -24,6 +24,7 @@ from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.watch import stacks
 from horovodjob_trainer.watch.activity import Field, Place
 from horovodjob_trainer.watch.judgement import (
+    SILENT_SECONDS,
     RankState,
     Verdict,
     deadline_seconds,
@@ -109,8 +110,10 @@ class Watch:
         """What the rank does."""
         numbers = self.numbers
         section, place = Section(int(numbers[Field.SECTION])), Place(int(numbers[Field.PLACE]))
+        silent = time.monotonic() - numbers[Field.SAMPLED]
         kernel = stacks.process_state(self.settings.pid)
-        is_in_step = section is Section.STEP
+        # The place is a sample, of a rank whose Python code runs.
+        is_in_step = section is Section.STEP and silent <= SILENT_SECONDS
         is_waiting = numbers[Field.EXCHANGES] > 0 or (is_in_step and place is Place.EXCHANGE)
         has_frame = not kernel and not is_waiting
         return RankState(
@@ -118,8 +121,7 @@ class Watch:
             host=self.settings.host,
             section=section,
             is_waiting=is_waiting,
-            reads=is_in_step and place is Place.INPUT,
-            silent_seconds=round(time.monotonic() - numbers[Field.SAMPLED], 1),
+            silent_seconds=round(silent, 1),
             kernel=kernel,
             frame=stacks.program_frame(stacks.main_thread(self.stacks())) if has_frame else "",
         )

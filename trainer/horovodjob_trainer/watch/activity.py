@@ -15,7 +15,6 @@ class Place(IntFlag):
 
     COMPUTATION = 0
     EXCHANGE = 1
-    INPUT = 2
 
 
 class Field(IntEnum):

@@ -32,8 +32,6 @@ class RankState:
     is_answering: bool = True
     is_waiting: bool = False
     """It waits in an exchange for other ranks."""
-    reads: bool = False
-    """The graph of its step waits for a batch."""
     silent_seconds: float = 0.0
     """Since its Python code has run last."""
     kernel: str = ""
@@ -58,7 +56,7 @@ class RankState:
             )
         if self.is_waiting:
             return "waits for the other ranks"
-        text = TEXTS[Section.INPUT] if self.reads else TEXTS[self.section]
+        text = TEXTS[self.section]
         return f"{text}, at {self.frame}" if self.frame else text
 
 
@@ -85,7 +83,7 @@ def verdict(ranks: Sequence[RankState]) -> Verdict:
     if blocked and len(blocked) < len(rest):
         return Verdict(tuple(blocked), "")
     if len({each.text() for each in rest}) == 1 and len(rest) > 1:
-        cause = ": the share or the volume of the data may hang" if rest[0].reads else ""
+        cause = ": the share or the volume of the data may hang" if rest[0].section is Section.INPUT else ""
         return Verdict((), f"all {len(rest)} ranks are at the same place: each {rest[0].text()}{cause}")
     return Verdict(tuple(rest), "")
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 TIMEOUT_SECONDS = 5.0
+ANSWER_SECONDS = 20.0  # the stacks of a rank on a busy node come line by line
 MAX_BYTES = 1 << 17
 AT_A_TIME = 64
 
@@ -57,6 +58,7 @@ def _ask(peer: Peer, question: str, token: str) -> dict[str, Any] | None:
             suppress(OSError, ValueError),
             socket.create_connection((address, peer.port), TIMEOUT_SECONDS) as connection,
         ):
+            connection.settimeout(ANSWER_SECONDS)
             connection.sendall(json.dumps({"token": token, "question": question}).encode() + b"\n")
             answer = json.loads(_line(connection))
             return answer if isinstance(answer, dict) else None

@@ -15,9 +15,10 @@ from pathlib import Path
 SIGNAL = signal.SIGRTMIN + 13
 FILE = "horovodjob-stacks"
 MAX_BYTES = 1 << 16
-WAIT_SECONDS, QUIET_SECONDS = 3.0, 0.2
+WAIT_SECONDS = 3.0
 RANK = re.compile(rb"(?:^|\0)(?:OMPI_COMM_WORLD_RANK|PMI_RANK|HOROVOD_RANK)=(\d+)")
 FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
+OUTERMOST = re.compile(r" in (<module>|_run_module_as_main)\n$")
 # The code of a program begins outside of these.
 LIBRARIES = re.compile(r"/(site-packages|dist-packages|lib/python3[.\d]*)/|^<|/horovodjob_trainer/")
 
@@ -34,15 +35,14 @@ def dump(pid: int, file: int) -> str:
     os.ftruncate(file, 0)
     os.lseek(file, 0, os.SEEK_SET)
     os.kill(pid, SIGNAL)
-    end, size, changed = time.monotonic() + WAIT_SECONDS, 0, time.monotonic()
-    while time.monotonic() < end:
+    end, text = time.monotonic() + WAIT_SECONDS, ""
+    # The main thread is the last one, and its outermost frame the last line. On a busy node the lines come one by one.
+    while not OUTERMOST.search(text) and time.monotonic() < end:
         time.sleep(0.05)
-        if (new := os.fstat(file).st_size) != size:
-            size, changed = new, time.monotonic()
-        elif size and time.monotonic() - changed > QUIET_SECONDS:
-            break
+        if (written := os.pread(file, MAX_BYTES, 0).decode(errors="replace")) != text:
+            text, end = written, time.monotonic() + WAIT_SECONDS
     # Without the numbers of threads, ranks at the same place have the same text.
-    return re.sub("0x[0-9a-f]+ ", "", os.pread(file, MAX_BYTES, 0).decode(errors="replace"))
+    return re.sub("0x[0-9a-f]+ ", "", text)
 
 
 def main_thread(stacks: str) -> list[str]:
