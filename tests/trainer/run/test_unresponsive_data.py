@@ -14,6 +14,8 @@ from trainer.support.background_job import Job, stopped_step
 
 GRACE_SECONDS = 25
 OWN = """
+import os
+import pathlib
 import time
 import keras
 import tensorflow as tf
@@ -24,6 +26,7 @@ class Slow(keras.layers.Layer):
     def call(self, inputs, training=False):
         def wait(x):
             time.sleep(0.05)
+            pathlib.Path(os.environ["STEPS"]).touch()
             return x
         if not training:
             return inputs
@@ -73,7 +76,8 @@ def test_sigterm_ends_ranks_that_wait_for_images_in_a_checkpoint_from_which_the_
     data = tmp_path / "data"
     shared = folders(data / "train", ant=40, bee=40)
     folders(data / "test", ant=2, bee=2)
-    ranks, variables = 2, {"PYTHONPATH": str(tmp_path)}
+    steps = tmp_path / "steps"
+    ranks, variables = 2, {"PYTHONPATH": str(tmp_path), "STEPS": str(steps)}
 
     def command(name: str) -> list[str]:
         images = ("--dataset", "images", "--data", data, "--image-size", 16, "--cache", "none")
@@ -84,14 +88,15 @@ def test_sigterm_ends_ranks_that_wait_for_images_in_a_checkpoint_from_which_the_
     job = start(command("stopped"), ranks, variables)
     job.wait_for("stopped/checkpoint-*.h5")
     stop_share(shared)
-    time.sleep(2)  # the batches that were read before
+    while time.time() - steps.stat().st_mtime < 5:  # there are batches that were read before
+        time.sleep(0.1)
     stopped = time.monotonic()
     for rank in reversed(range(ranks)):
         job.send_signal(rank, signal.SIGTERM)
     code, output = job.ended()
     assert code == 128 + signal.SIGTERM, output
     assert time.monotonic() - stopped < GRACE_SECONDS
-    assert "The data does not respond: after SIGTERM, the next batch is missing on rank " in output
+    assert "The data does not respond: after SIGTERM, the next batch is missing on rank " in output, output
     assert stopped_step(output)
     continue_share(shared)
     ended = run(ranks, command("stopped"), variables)
