@@ -41,8 +41,8 @@ def dump(pid: int, file: int) -> str:
         time.sleep(0.05)
         if (written := os.pread(file, MAX_BYTES, 0).decode(errors="replace")) != text:
             text, end = written, time.monotonic() + WAIT_SECONDS
-    # Without the numbers of threads, ranks at the same place have the same text.
-    return re.sub("0x[0-9a-f]+ ", "", text)
+    # Without the numbers of threads, and the one that has received the signal, ranks at a place have the same text.
+    return re.sub("(?:Current t|T)hread 0x[0-9a-f]+ ", "Thread ", text)
 
 
 def main_thread(stacks: str) -> list[str]:

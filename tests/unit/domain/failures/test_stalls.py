@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from horovodjob.api.constants import ConditionType, EventReason, Phase, Reason
+from horovodjob.api.constants import ConditionType, EventReason, Phase, Reason, Role
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.progress_report import ProgressReport
+from horovodjob_operator.domain.resources.parts.environment import environment
 from horovodjob_operator.domain.stall_report import StallReport, parse_stall
 from horovodjob_operator.domain.status import Urgency, urgency
 from unit.domain.fake_cluster import FakeCluster, training_job
@@ -172,3 +173,12 @@ def test_a_malformed_report_is_refused_with_a_sentence(fields: dict[str, Any], s
 def test_progress_is_no_stall() -> None:
     assert parse_stall(b'{"attempt": 1, "progress": 0.5}') is None
     assert parse_stall(b"[") is None
+
+
+@pytest.mark.parametrize(("seconds", "horovod"), [(60, "3660"), (7200, "7260")])
+def test_ranks_know_the_deadline_and_horovod_ends_later(seconds: int, horovod: str) -> None:
+    job = training_job(runPolicy={"progressDeadlineSeconds": seconds})
+    found = {each["name"]: each.get("value") for each in environment(job, Role.WORKER)}
+    assert found["HOROVODJOB_PROGRESS_DEADLINE"] == str(seconds)
+    assert found["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"] == horovod
+    assert "HOROVODJOB_PROGRESS_DEADLINE" not in {each["name"] for each in environment(training_job(), Role.WORKER)}

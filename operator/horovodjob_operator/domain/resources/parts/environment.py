@@ -8,7 +8,7 @@ from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
 
 SSH_TIMEOUT_SECONDS = 300
-STALL_SHUTDOWN_SECONDS = 60
+FIRST_STEP_SECONDS = 3600
 
 
 def environment(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
@@ -51,8 +51,9 @@ def environment(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
     hosts_ranks = role is Role.WORKER or job.spec.launcher.as_worker
     if hosts_ranks and (seconds := job.spec.run_policy.progress_deadline_seconds):
         values["HOROVODJOB_PROGRESS_DEADLINE"] = str(seconds)
-        # For programs that have nothing of ours but Horovod: its own check ends them, later than the watch would.
-        values["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"] = str(seconds + STALL_SHUTDOWN_SECONDS)
+        # For programs that have nothing of ours but Horovod: its own check ends them, later than the watch would. It
+        # does not know the first step, in which one rank can compile for longer than the others.
+        values["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"] = str(max(seconds, FIRST_STEP_SECONDS) + 60)
     if role is Role.LAUNCHER and hosts_ranks:
         values["HOROVODJOB_AS_WORKER"] = "1"
     if hosts_ranks and job.spec.preparation:
