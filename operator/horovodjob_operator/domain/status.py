@@ -120,12 +120,9 @@ def _is_true(condition: Condition | None) -> bool:
 
 def _significant_part(status: HorovodJobStatus) -> tuple[object, ...]:
     active = status.replica_statuses.worker.active + status.replica_statuses.launcher.active
-    # A training that begins or continues to complete steps is shown with its progress.
-    conditions = {
-        (c.type, c.status, c.reason)
-        for c in status.conditions
-        if c.type is not ConditionType.PREPARED and not (c.type is ConditionType.PROGRESSING and c.status == "True")
-    }
+    # A rank decides about Progressing, as about its progress: its reports must not cause more writes.
+    others = (ConditionType.PREPARED, ConditionType.PROGRESSING)
+    conditions = {(c.type, c.status, c.reason) for c in status.conditions if c.type not in others}
     return (
         status.phase,
         status.observed_generation,

@@ -226,7 +226,9 @@ def test_a_flood_of_reports_causes_one_write_in_ten_seconds_and_one_token_review
     begin = time.monotonic()
     codes: Counter[int] = Counter()
     while (passed := time.monotonic() - begin) < FLOOD_SECONDS:
+        stall = {"since": "2026-11-26T14:32:10Z"} if int(passed * 20) % 2 else None
         codes[post(operator, token, progress=passed / 100)] += 1
+        codes[post(operator, token, stall=stall)] += 1
         post(operator, garbage[int(passed * 100) % 20])
         assert operator.get("/healthz")[0] == 200
     assert set(codes) <= {0, 204, 429}, "rate limited, or not connected"
