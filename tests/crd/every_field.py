@@ -66,6 +66,7 @@ WHOLE: Object = {
         "backoffLimit": 3,
         "onWorkerLoss": "Restart",
         "activeDeadlineSeconds": 3600,
+        "progressDeadlineSeconds": 1800,
         "ttlSecondsAfterFinished": 60,
         "terminate": False,
         "managedBy": "horovodjob.dev/operator",
@@ -119,6 +120,7 @@ STATUS: Object = {
             "container": "launcher",
             "reason": "RankFailed",
             "exitCode": 1,
+            "steps": 120,
             "message": "boom",
         }
     ],

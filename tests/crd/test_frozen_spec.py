@@ -118,6 +118,7 @@ CHANGES: tuple[tuple[Path, Any], ...] = (
     (("runPolicy", "backoffLimit"), 4),
     (("runPolicy", "activeDeadlineSeconds"), 7200),
     (("runPolicy", "activeDeadlineSeconds"), REMOVED),
+    (("runPolicy", "progressDeadlineSeconds"), 1800),
 )
 ENDED = "cannot change, because the job has ended and never runs again: create a job with another name"
 NAMES = (f"frozen-{number}" for number in itertools.count())

@@ -81,6 +81,9 @@ def jobs(api: Api, operator: Operator) -> dict[str, Job]:
     made["failed"].wait("Failed")
     assert post(operator, token_of(made["running"])) == 204
     wait_for("the report", lambda: made["running"].status.get("training"))
+    stall = {"since": "2026-11-26T14:32:10Z", "others": "all 2 ranks wait in the exchange"}
+    assert post(operator, token_of(made["running"]), stall=stall) == 204
+    made["running"].wait_for_condition("Progressing", status="False", reason="TrainingStalled")
     return made
 
 
@@ -137,17 +140,19 @@ def test_prometheus_has_the_values_of_the_jobs(monitored: Monitored) -> None:
     is_there(f"horovodjob_training_samples_per_second{of_job}", 5120)
     is_there(f"horovodjob_training_loss{of_job}", 1.1)
     is_there(f"horovodjob_training_eta_timestamp_seconds{of_job}", 1896091200)
-    is_there('horovodjob_operator_progress_reports_total{result="taken"}', 1)
+    is_there('horovodjob_operator_progress_reports_total{result="taken"}', 2)
 
 
-def test_only_the_alert_for_a_failed_job_fires(monitored: Monitored) -> None:
+def test_only_the_alerts_for_a_failed_job_and_a_training_that_stalls_fire(monitored: Monitored) -> None:
     def firing() -> list[dict[str, str]]:
         alerts = (alert for rule in monitored.prometheus.rules() for alert in rule["alerts"])
         return [alert["labels"] for alert in alerts if alert["state"] == "firing"]
 
-    wait_for("an alert", firing)
-    expected = {"alertname": "HorovodJobFailed", "reason": "BackoffLimitExceeded", "severity": "warning"}
-    assert firing() == [expected | {"namespace": NAMESPACE, "name": "failed"}]
+    wait_for("two alerts", lambda: len(firing()) == 2)
+    common = {"severity": "warning", "namespace": NAMESPACE}
+    failed = {"alertname": "HorovodJobFailed", "reason": "BackoffLimitExceeded", "name": "failed"}
+    stalled = {"alertname": "HorovodJobTrainingStalled", "name": "running"}
+    assert sorted(firing(), key=lambda labels: labels["alertname"]) == [common | failed, common | stalled]
     assert {rule["health"] for rule in monitored.prometheus.rules()} == {"ok"}
 
 
