@@ -63,6 +63,7 @@ FIELDS: Object = {
         "onWorkerLoss": "Fail",
         "cleanPodPolicy": "All",
         "activeDeadlineSeconds": 1000000,
+        "progressDeadlineSeconds": 1800,
         "ttlSecondsAfterFinished": 0,
         "terminate": False,
         "managedBy": "example.com/controller",

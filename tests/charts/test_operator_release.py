@@ -244,6 +244,10 @@ def test_the_rights_for_operators_of_namespaces_are_those_of_the_operator() -> N
         assert rules(prepared, name) == rules(base, name)
 
 
+# Those of the cluster belong to the release of other tests.
+WITHOUT_CLUSTER_OBJECTS = "crds.enabled=false,rbac.create=false,rbac.admissionPolicy=false"
+
+
 def test_the_values_of_an_earlier_chart_are_not_reused_without_the_new_defaults(
     helm: Helm, api: Api, tmp_path: Path
 ) -> None:
@@ -257,7 +261,7 @@ def test_the_values_of_an_earlier_chart_are_not_reused_without_the_new_defaults(
     (earlier / "templates" / "NOTES.txt").write_text("")
     namespace = make_namespace(api)
     release = (NAME, "--namespace", namespace)
-    options = ("--set", "crds.enabled=false,rbac.create=false,replicas=1,networkPolicy.enabled=false")
+    options = ("--set", f"{WITHOUT_CLUSTER_OBJECTS},replicas=1,networkPolicy.enabled=false")
     helm("install", NAME, str(earlier), *release[1:], *options)
     assert "dashboard" in helm.refusal("upgrade", NAME, str(CHART), *release[1:], "--reuse-values")
     helm("upgrade", NAME, str(CHART), *release[1:], "--reset-then-reuse-values", "--set", "operator.logLevel=DEBUG")
@@ -280,7 +284,7 @@ def test_the_chart_can_be_applied_without_a_release(helm: Helm, api: Api) -> Non
     namespace = make_namespace(api)
     template, apply = (words.replace("horovodjob-system", namespace).split() for words in command)
     template[template.index("charts/horovodjob-operator")] = str(CHART)
-    rendered = helm(*template[1:], "--set", "crds.enabled=false")
+    rendered = helm(*template[1:], "--set", WITHOUT_CLUSTER_OBJECTS)
     for _ in range(2):
         done = api.kubectl(*apply, stdin=rendered)
         assert done.returncode == 0, done.stderr
