@@ -107,7 +107,6 @@ class Loop:
             raise data_error(error, self.setup.dataset.train) or error from error
         finally:
             self.steps.wait()
-            termination.set_training(False)
 
     def _epoch(self, batches: Iterator[Any]) -> None:
         state = self.state

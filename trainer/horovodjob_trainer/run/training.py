@@ -81,7 +81,7 @@ def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, laun
     try:
         with watched(hvd), _profile(setup, loop):
             result = loop.train()
-        setup.termination.set_training(True)  # after SIGTERM, the models have the grace period too
+        setup.termination.expect_pause()  # after SIGTERM, the models have the grace period too
         call_on_all_ranks(lambda: save_models(setup, loop, output) if output is not None else None, launch)
         for name, value in sorted(without_elements(result).items(), key=lambda entry: entry[0] != "loss"):
             setup.log(f"Test {name}: {value:.4f}")
