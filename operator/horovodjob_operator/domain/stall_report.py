@@ -60,6 +60,8 @@ class StallReport(Model):
 
 def parse_stall(body: bytes) -> StallReport | None:
     """The report in the body of a request; None if it is one of progress. Raises ValueError with one sentence."""
+    if b'"stall"' not in body:  # most reports, which are then parsed once
+        return None
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError):

@@ -5,12 +5,12 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 
 from horovodjob_trainer.watch.sections import Section, limit_seconds
 
 
-class Place(IntFlag):
+class Place(IntEnum):
     """Where in its step a rank is, as the graph of the step marks it."""
 
     COMPUTATION = 0
@@ -88,7 +88,7 @@ class Activity:
             return
         self._has_position = position is not None
         is_stall = self._is_stall(time.monotonic() - self[Field.SINCE])
-        self._record_duration()
+        self.enter(Section.STEP)
         seconds, self._step_seconds = self._step_seconds, 0.0
         steps = self[Field.STEPS_IN_ATTEMPT]
         if steps and not is_stall:  # the first one compiles
@@ -97,8 +97,6 @@ class Activity:
         self[Field.STEPS_IN_ATTEMPT] = steps + 1
         self[Field.STEPS] = self[Field.STEPS] + 1 if position is None else position
         self[Field.STEP_TIME] = time.time()
-        self[Field.SINCE] = time.monotonic()
-        self.enter(Section.STEP)
 
     @contextmanager
     def exchange(self) -> Iterator[None]:
