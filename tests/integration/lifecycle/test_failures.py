@@ -29,6 +29,17 @@ def test_a_failed_rank_is_reported_with_its_exit_code_and_last_log_lines(submit_
     assert (error["reason"], error["message"]) == ("RankFailed", "ValueError: loss is NaN")
 
 
+def test_the_end_at_the_progress_deadline_is_reported_with_the_sentence_of_the_watch(submit_job: Submit) -> None:
+    job = submit_job(runPolicy={"progressDeadlineSeconds": 60}).advance_to("Running")
+    sentence = "no step since 14:32:10Z: rank 1 on train-worker-1 is stopped; the attempt ends after 60 s"
+    job.end("launcher", 137, message=f"[1,0]<stderr>:horovodjob: ProgressDeadlineExceeded: {sentence}\nmpirun: ended")
+    status = job.wait("Restarting")
+    assert (status["restarts"], status["preemptions"]) == (1, 0)
+    error = last_error(job)
+    assert error["reason"] == "ProgressDeadlineExceeded"
+    assert sentence in error["message"]
+
+
 def test_the_next_attempt_waits_ten_seconds_and_keeps_healthy_workers(submit_job: Submit) -> None:
     job = submit_job().advance_to("Running")
     before = job.uids()
