@@ -25,7 +25,7 @@ Address = Callable[[], str]
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A context of the kubeconfig: a client, and what the pages call its cluster.
+    """A context of the kubeconfig: a client, and the name of its cluster on the pages.
 
     `only` limits the list to one namespace; `default` is the namespace if the user may not list all.
     """

@@ -70,9 +70,9 @@ class Feeds:
 class Viewer:
     """Somebody with rights of their own.
 
-    `user` is a name that no two viewers share; `cluster` is what the pages call the cluster. `only` limits the list to
-    one namespace; `default` is the namespace of a viewer who may not list all and has chosen none. `storage` says where
-    credentials for shares come from: also from the environment if this process is the viewer's own.
+    `user` is a name that no two viewers share; `cluster` is the name of the cluster on the pages. `only` limits the
+    list to one namespace; `default` is the namespace of a viewer who may not list all and has chosen none. `storage`
+    says where credentials for shares come from: also from the environment if this process is the viewer's own.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ VOLUME, DIRECTORY = "storage", "/job/storage"
 # A new disk belongs to root: the kubelet gives it to this group, which all pods of the job have.
 SECURITY_CONTEXT = {"fsGroup": 1000, "fsGroupChangePolicy": "OnRootMismatch"}
 CHUNK = 1 << 18
-# A batch is on the volume as a whole, or not at all: what a later run sends again after an interruption.
+# A batch arrives as a whole or not at all. After an interruption, the next run sends the batches that did not arrive.
 BATCH_BYTES = 64 << 20
 BATCH_FILES = 1000
 # Prints the names of the files; first deletes what receptions that were killed have left.

@@ -17,10 +17,10 @@ from horovodjob_operator.kube.requests.retries import retry_delay_seconds
 from horovodjob_operator.metrics import RECONCILE_DURATION, RECONCILE_ERRORS, WORKQUEUE_DURATION
 
 FIRST_RETRY_SECONDS, RETRY_JITTER = 0.5, 0.3
-# So many reconciliations in a row have failed before the status of the job reports the error.
+# After this number of failed reconciliations in a row, the status of the job reports the error.
 REPORTED_FAILURES = 3
-# Between two reconciliations of a job, whose pods change one by one. A reconciliation takes an eighth of the share of
-# the workers.
+# The pause between two reconciliations of a job, whose pods change one by one: for each worker eight times as long as
+# the reconciliation itself needs for it.
 PAUSE_SECONDS, PAUSE_SECONDS_PER_WORKER = 0.03, 2e-5
 # The longest pause if one reconciliation after the other asks for the next, and no event does.
 LONGEST_PAUSE_SECONDS = 1.0
@@ -51,14 +51,14 @@ class WorkQueue:
         return len(self._timers)
 
     async def close(self) -> None:
-        """Stops to reconcile, and waits at most five seconds for the current reconciliations."""
+        """Starts no further reconciliation, and waits at most five seconds for those that run."""
         self._is_closed = True
         for timer in self._timers.values():
             timer.cancel()
         await self.wait_for_current(5)
 
     async def wait_for_current(self, seconds: float) -> None:
-        """Waits until the current reconciliations are complete, at most this time."""
+        """Waits for the reconciliations that run, at most this time."""
         if self._running:
             await asyncio.wait(tuple(self._running.values()), timeout=seconds)
 

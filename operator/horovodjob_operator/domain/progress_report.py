@@ -41,7 +41,7 @@ MOST_NOTES = 500  # characters
 class ReportResult(StrEnum):
     """How a report was handled; the values are labels of a metric."""
 
-    ACCEPTED = "taken"
+    ACCEPTED = "accepted"
     MALFORMED = "malformed"
     TOO_LARGE = "too_large"
     UNAUTHENTICATED = "unauthenticated"

@@ -140,7 +140,7 @@ def test_prometheus_has_the_values_of_the_jobs(monitored: Monitored) -> None:
     is_there(f"horovodjob_training_samples_per_second{of_job}", 5120)
     is_there(f"horovodjob_training_loss{of_job}", 1.1)
     is_there(f"horovodjob_training_eta_timestamp_seconds{of_job}", 1896091200)
-    is_there('horovodjob_operator_progress_reports_total{result="taken"}', 2)
+    is_there('horovodjob_operator_progress_reports_total{result="accepted"}', 2)
 
 
 def test_only_the_alerts_for_a_failed_job_and_a_training_that_stalls_fire(monitored: Monitored) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from horovodjob_trainer.checkpoint.layout import CheckpointLayout, training_variables
+from horovodjob_trainer.checkpoint.checkpoint_file import CheckpointLayout, training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
 from horovodjob_trainer.checkpoint.run_selection import RunSettings
 from horovodjob_trainer.checkpoint.run_state import RunState

@@ -19,8 +19,8 @@ import pytest
 
 from horovodjob_trainer import hvd
 from horovodjob_trainer.checkpoint import writer as writer_module
+from horovodjob_trainer.checkpoint.checkpoint_file import copies, read_description, training_variables
 from horovodjob_trainer.checkpoint.heartbeat import FRESH_SECONDS, Heartbeat
-from horovodjob_trainer.checkpoint.layout import copies, read_description, training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.errors import OutputError
 from trainer.checkpoint.checkpoints import (

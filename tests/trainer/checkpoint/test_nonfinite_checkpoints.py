@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horovodjob_trainer.checkpoint.layout import CheckpointLayout, copies, snapshot, training_variables
+from horovodjob_trainer.checkpoint.checkpoint_file import CheckpointLayout, copies, snapshot, training_variables
 from trainer.checkpoint.checkpoints import log_lines, network, open_directory, restore, state, write, writer
 
 POISONED_STEP = 10

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from horovodjob_trainer.checkpoint import writer as writer_module
-from horovodjob_trainer.checkpoint.layout import training_variables
+from horovodjob_trainer.checkpoint.checkpoint_file import training_variables
 from trainer.checkpoint.checkpoints import log_lines, network, open_directory, state, write, writer
 from trainer.support.waiting import TIMEOUT_SECONDS
 

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 
-from horovodjob_trainer.checkpoint.layout import read_description
+from horovodjob_trainer.checkpoint.checkpoint_file import read_description
 from horovodjob_trainer.run import garbage_collection
 
 OWN = """

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from horovodjob_trainer.checkpoint.layout import READ_ERRORS, read_description
+from horovodjob_trainer.checkpoint.checkpoint_file import READ_ERRORS, read_description
 from horovodjob_trainer.checkpoint.run_file import RUN, RUN_FILE, RunFile, read_run_file
 
 EARLIER_RUNS = "earlier-runs"

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from horovodjob_trainer.atomic_file import PARTIAL_PREFIX, atomic_write, check_free_space
-from horovodjob_trainer.checkpoint.earlier_runs import checkpoint_files, forget_earlier_run, place_run
-from horovodjob_trainer.checkpoint.layout import (
+from horovodjob_trainer.checkpoint.checkpoint_file import (
     READ_ERRORS,
     read_description,
     restore_variables,
     size_bytes,
     training_variables,
 )
+from horovodjob_trainer.checkpoint.earlier_runs import checkpoint_files, forget_earlier_run, place_run
 from horovodjob_trainer.checkpoint.ownership import check_owner, next_owner, release_directory, write_owner
 from horovodjob_trainer.checkpoint.run_file import RUN_FILE, write_run_file
 from horovodjob_trainer.checkpoint.run_selection import RunSettings, Start, select_run

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from horovodjob_trainer.checkpoint.layout import (
+from horovodjob_trainer.checkpoint.checkpoint_file import (
     Array,
     CheckpointLayout,
     NonFiniteValues,

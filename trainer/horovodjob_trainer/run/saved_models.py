@@ -4,7 +4,12 @@ import time
 from dataclasses import replace
 
 from horovodjob_trainer.checkpoint import writer
-from horovodjob_trainer.checkpoint.layout import READ_ERRORS, read_description, restore_variables, training_variables
+from horovodjob_trainer.checkpoint.checkpoint_file import (
+    READ_ERRORS,
+    read_description,
+    restore_variables,
+    training_variables,
+)
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.errors import OutputError, VolumeError

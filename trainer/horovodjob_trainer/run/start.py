@@ -1,7 +1,7 @@
 """The output directory and the state from which a run starts: its last checkpoint, or the beginning."""
 
 from horovodjob_trainer import hvd
-from horovodjob_trainer.checkpoint.layout import training_variables
+from horovodjob_trainer.checkpoint.checkpoint_file import training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
 from horovodjob_trainer.checkpoint.run_selection import RunSettings
 from horovodjob_trainer.checkpoint.run_state import RunState

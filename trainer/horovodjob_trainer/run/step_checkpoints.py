@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from horovodjob_trainer import hvd
-from horovodjob_trainer.checkpoint.layout import CheckpointLayout
+from horovodjob_trainer.checkpoint.checkpoint_file import CheckpointLayout
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.checkpoint.writer import CheckpointWriter, WritePolicy
@@ -18,7 +18,7 @@ from horovodjob_trainer.hvd.collectives import SEED_STATE_NAME
 from horovodjob_trainer.hvd.learning_rate import innermost
 from horovodjob_trainer.run.coordination import Coordination, RoundResult
 from horovodjob_trainer.run.step import average_moving_statistics, moving_statistics
-from horovodjob_trainer.run.termination import Place, Termination
+from horovodjob_trainer.run.termination import LoopStage, Termination
 from horovodjob_trainer.watch.activity import ACTIVITY
 from horovodjob_trainer.watch.sections import Section
 
@@ -132,10 +132,10 @@ class StepCheckpoints:
 
     def _is_saved_blocked(self) -> bool:
         self._messages([0, 0])  # all ranks are here: from now on, none waits long for another
-        with self.termination.held() as place:
-            ranks = self._messages([self.state.step, place])
-            waiting = [rank for rank, (_, each) in enumerate(ranks) if each == Place.BATCH]
-            are_between = all(step == self.state.step and each != Place.ELSEWHERE for step, each in ranks)
+        with self.termination.held() as stage:
+            ranks = self._messages([self.state.step, stage])
+            waiting = [rank for rank, (_, each) in enumerate(ranks) if each == LoopStage.BATCH]
+            are_between = all(step == self.state.step and each != LoopStage.ELSEWHERE for step, each in ranks)
             if not (waiting and are_between and self.updates_weights and (self._accumulate == 1 or len(ranks) == 1)):
                 return False
             deadline = self.termination.begin_last_write()

@@ -23,7 +23,7 @@ BLOCKED_SECONDS = 3.0  # without progress, after which the ranks ask each other 
 ANSWER_SECONDS = 5.0  # for the answers, on a busy machine
 
 
-class Place(IntEnum):
+class LoopStage(IntEnum):
     """Where the main thread of a training is."""
 
     ELSEWHERE, BATCH, STEP = range(3)
@@ -41,7 +41,7 @@ class Termination:
         self.grace_seconds = GRACE_SECONDS
         self.last_message: Callable[[], str] | None = None
         self.save_blocked: Callable[[], None] | None = None
-        self._place, self._next_step = Place.ELSEWHERE, threading.Lock()
+        self._stage, self._next_step = LoopStage.ELSEWHERE, threading.Lock()
         self._is_saved = False
         self._is_training = self._is_left = False
         self._expects_pause = False
@@ -99,23 +99,23 @@ class Termination:
 
     def wait_for(self, batch: Callable[[], T]) -> T:
         """The batch of the next step, which lasts until the next heartbeat."""
-        self._place = Place.BATCH
+        self._stage = LoopStage.BATCH
         try:
             with ACTIVITY.section(Section.INPUT):
                 return batch()
         finally:
             with self._next_step:
-                self._place = Place.STEP
+                self._stage = LoopStage.STEP
 
     @contextmanager
-    def held(self) -> Iterator[Place]:
-        """The place of the main thread. Within this context, it does not begin the step whose batch it waits for."""
+    def held(self) -> Iterator[LoopStage]:
+        """The stage of the main thread. Within this context, it does not begin the step whose batch it waits for."""
         with self._next_step:
-            yield self._place
+            yield self._stage
 
     def heartbeat(self) -> None:
         """Record that the training makes progress: call it after each step and each batch of an evaluation."""
-        self._place = Place.ELSEWHERE
+        self._stage = LoopStage.ELSEWHERE
         now = time.monotonic()
         seconds = now - self._last_heartbeat
         if not self._expects_pause:
@@ -162,7 +162,7 @@ class Termination:
                 self._is_saved = True
 
     def _is_stalled(self, start: float) -> bool:
-        if self._expects_pause or not self._step_seconds or self._place is Place.BATCH:
+        if self._expects_pause or not self._step_seconds or self._stage is LoopStage.BATCH:
             return False
         answers = ANSWER_SECONDS if self.save_blocked is not None else 0.0
         allowed = STALLED_SECONDS + STALLED_STEPS * self._step_seconds + answers

@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import Any
 
 from horovodjob_trainer import hvd
+from horovodjob_trainer.checkpoint.checkpoint_file import training_variables
 from horovodjob_trainer.checkpoint.heartbeat import Heartbeat
-from horovodjob_trainer.checkpoint.layout import training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.cli.configuration import Configuration

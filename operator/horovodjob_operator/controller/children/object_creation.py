@@ -51,7 +51,9 @@ class ObjectCreation:
         self._pod_groups = pod_groups
 
     async def create(self, context: JobContext, plan: Plan, may_continue: Callable[[], bool]) -> bool:
-        """Creates the objects of the plan, and returns whether all exist. It asks before each worker but the first.
+        """Creates the objects of the plan, and returns whether all exist.
+
+        Before each worker after the first it calls `may_continue`, and creates no further one if that is false.
 
         All of them are built before the first write, except for further workers, so that a job that cannot be built
         leaves no objects. Raises InvalidJob, RefusedObject, NameInUse, Unavailable.

@@ -28,7 +28,7 @@ from horovodjob_operator.logs import log, log_effect
 from horovodjob_operator.metrics import RECONCILE_ERRORS
 
 NEW_PODS_SECONDS = 1
-# So long a reconciliation creates further workers before the next one counts them in the status.
+# A reconciliation stops creating workers after this time, so that the next one shows in the status how many exist.
 CREATION_SECONDS = 5
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5, 300
 # Of a failure that says nothing about the job, such as while the API server restarts.

@@ -10,7 +10,7 @@ from horovodjob_operator.domain.checks.backoff import replacement_at, worker_dis
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.failure import worker_disruption, worker_failure
 from horovodjob_operator.domain.checks.outcome import Failure
-from horovodjob_operator.domain.checks.unresponsive_node import overdue_pod_message
+from horovodjob_operator.domain.checks.unresponsive_node_messages import overdue_pod_message
 from horovodjob_operator.domain.messages import count_text, ordinal
 from horovodjob_operator.domain.pods.pod import Pod
 

@@ -4,7 +4,7 @@ from horovodjob.api.constants import GROUP, KIND, VERSION, Phase, Reason
 from horovodjob_operator.domain.checks.backoff import requeue_delay
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
-from horovodjob_operator.domain.checks.unresponsive_node import overdue_at, overdue_pod_message
+from horovodjob_operator.domain.checks.unresponsive_node_messages import overdue_at, overdue_pod_message
 from horovodjob_operator.domain.pods.pod_facts import KUEUE_POD_GATE
 
 # As Kueue's configuration names this kind.

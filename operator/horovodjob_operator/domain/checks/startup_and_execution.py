@@ -12,7 +12,7 @@ from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.elastic import worker_losses, workers_message
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.checks.scheduling import requeue_message, requeue_outcome
-from horovodjob_operator.domain.checks.unresponsive_node import overdue_at
+from horovodjob_operator.domain.checks.unresponsive_node_messages import overdue_at
 from horovodjob_operator.domain.messages import count_text
 
 

@@ -5,7 +5,11 @@ from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
-from horovodjob_operator.domain.checks.unresponsive_node import overdue_at, overdue_pod_message, silent_node_message
+from horovodjob_operator.domain.checks.unresponsive_node_messages import (
+    overdue_at,
+    overdue_pod_message,
+    silent_node_message,
+)
 from horovodjob_operator.domain.pods.pod import Pod
 
 TERMINATED_MESSAGE = "the job was ended: runPolicy.terminate is true"

@@ -1,4 +1,4 @@
-"""The layout of a checkpoint: an .h5 file of model and optimizer by Keras, with the state of the run and a checksum."""
+"""The file of a checkpoint: an .h5 file of model and optimizer by Keras, with the state of the run and a checksum."""
 
 import hashlib
 import io
