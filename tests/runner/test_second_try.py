@@ -1,7 +1,8 @@
-"""Tests that fail are run once more, and a run that passes says which."""
+"""Tests that fail are run once more: in CI a run that then passes says which, elsewhere it fails."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,17 @@ FAILS = "def test_fails(): assert 0\n"
 
 
 @pytest.mark.parametrize("parallel", [(), ("-n", "1")], ids=["one process", "workers"])
-def test_a_test_that_passes_alone_is_named(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], parallel: tuple[str, ...]
+@pytest.mark.parametrize("ci", ["true", ""])
+def test_a_test_that_passes_alone_is_named_and_fails_the_stage_outside_ci(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    parallel: tuple[str, ...],
+    ci: str,
 ) -> None:
-    run(tmp_path, ONCE, parallel)
+    monkeypatch.setenv("CI", ci)
+    with contextlib.nullcontext() if ci else pytest.raises(StageError, match="only when run again"):
+        run(tmp_path, ONCE, parallel)
     lines = capfd.readouterr().out.splitlines()
     assert f"{RAN_AGAIN}test_it.py::test_once" in lines
     assert any(line.startswith("1 passed") or " 1 passed" in line for line in lines), "only the failed test runs again"

@@ -62,7 +62,8 @@ def pytest(*arguments: str) -> None:
 def pytest_twice(arguments: tuple[str, ...], parallel: tuple[str, ...]) -> None:
     """Run pytest, and once more, alone, the tests that failed if they are few.
 
-    The line that names them is repeated at the end of the whole run: each is a defect of the test or of the product.
+    A test that passes alone is a defect of the test or of the product, such as a race. It is named at the end of the
+    whole run. Raises StageError for it outside CI, where somebody can mend it.
     """
     with tempfile.TemporaryDirectory() as cache:
         command = (*PYTEST, *arguments, "-o", f"cache_dir={cache}")
@@ -75,6 +76,8 @@ def pytest_twice(arguments: tuple[str, ...], parallel: tuple[str, ...]) -> None:
             print(f"\nrun again, alone: {', '.join(failed)}", flush=True)
             call(*command, "--last-failed", **BYTECODE)
             print(f"{RAN_AGAIN}{', '.join(failed)}", flush=True)
+            if not os.environ.get("CI"):
+                raise StageError("a test that passes only when run again fails the stage unless CI is set") from None
 
 
 def failed_tests(cache: Path) -> list[str]:
