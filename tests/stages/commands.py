@@ -63,7 +63,7 @@ def pytest_twice(arguments: tuple[str, ...], parallel: tuple[str, ...]) -> None:
     """Run pytest, and once more, alone, the tests that failed if they are few.
 
     A test that passes alone is a defect of the test or of the product, such as a race. It is named at the end of the
-    whole run. Raises StageError for it outside CI, where somebody can mend it.
+    whole run. Raises StageError for it outside CI, where somebody can correct it.
     """
     with tempfile.TemporaryDirectory() as cache:
         command = (*PYTEST, *arguments, "-o", f"cache_dir={cache}")
