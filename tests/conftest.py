@@ -8,12 +8,19 @@ from typing import Any
 import hypothesis
 import pytest
 
+from runner.processor_times import ProcessorTimes
+
 # On a busy machine, an example can take long to generate and to run.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("untimed")
 
 # Test id, as pytest prints it -> why it cannot run everywhere.
 ALLOWED_SKIPS: dict[str, str] = {}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Print the processor time of each file of tests."""
+    config.pluginmanager.register(ProcessorTimes())
 
 
 def _fail_if_skipped(report: Any) -> None:

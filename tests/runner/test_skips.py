@@ -27,6 +27,7 @@ PASSES = {"passes": "def test_one(): pass\n"}
 def run_pytest(folder: Path, programs: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs pytest on a file for each program, with the rules of all tests."""
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
+    (folder / "pytest.ini").write_text(f"[pytest]\npythonpath = {ROOT / 'tests'}\n")
     for name, program in programs.items():
         (folder / f"test_{name}.py").write_text(program)
     command = [sys.executable, "-m", "pytest", str(folder), f"--rootdir={folder}", "-p", "no:cacheprovider", *arguments]

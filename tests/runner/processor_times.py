@@ -1,0 +1,47 @@
+"""A pytest plugin: prints the processor time of each file of tests, which a busy machine does not change."""
+
+import os
+from collections import Counter
+from typing import Any
+
+import pytest
+
+ATTRIBUTE = "processor_seconds"
+
+
+class ProcessorTimes:
+    """Adds up the processor time of this process and of the processes that it waited for, by file."""
+
+    def __init__(self, least_seconds: float = 10.0) -> None:
+        self._before, self._least_seconds = _seconds(), least_seconds
+        self._by_file: Counter[str] = Counter()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logstart(self) -> None:
+        """The time between two tests belongs to none."""
+        self._before = _seconds()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Any:
+        """Add the time since the previous report to the report, which pytest-xdist sends to its controller."""
+        report = yield
+        now = _seconds()
+        setattr(report, ATTRIBUTE, now - self._before)
+        self._before = now
+        return report
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Count the time of a set-up, a call or a teardown."""
+        self._by_file[report.location[0]] += getattr(report, ATTRIBUTE, 0.0)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the files that needed much."""
+        found = [(file, seconds) for file, seconds in self._by_file.most_common() if seconds >= self._least_seconds]
+        if found:
+            terminalreporter.section("processor seconds by file")
+            terminalreporter.write_line("\n".join(f"{seconds:7.1f} {file}" for file, seconds in found))
+
+
+def _seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system

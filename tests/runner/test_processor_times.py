@@ -1,0 +1,35 @@
+"""The processor time of tests is that of their file, also with workers and in child processes."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from stages.commands import pytest as run_pytest
+from stages.settings import ROOT
+
+BUSY = """
+import subprocess, sys
+def test_busy():
+    subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.6: pass"], check=True)
+"""
+IDLE = "def test_idle(): pass\n"
+PLUGIN = """
+from runner.processor_times import ProcessorTimes
+def pytest_configure(config): config.pluginmanager.register(ProcessorTimes(least_seconds=0.5))
+"""
+
+
+@pytest.mark.parametrize("parallel", [(), ("-n", "1")], ids=["one process", "workers"])
+def test_a_file_whose_child_processes_need_much_is_listed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], parallel: tuple[str, ...]
+) -> None:
+    (tmp_path / "conftest.py").write_text(PLUGIN)
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {ROOT / 'tests'}\n")
+    (tmp_path / "test_busy.py").write_text(BUSY)
+    (tmp_path / "test_idle.py").write_text(IDLE)
+    run_pytest(str(tmp_path), f"--rootdir={tmp_path}", *parallel)
+    output = capfd.readouterr().out
+    found = re.findall(r"^ *([\d.]+) (test_\w+\.py)$", output.partition("processor seconds by file")[2], re.MULTILINE)
+    assert [file for _, file in found] == ["test_busy.py"], output
+    assert float(found[0][0]) >= 0.6
