@@ -1,7 +1,7 @@
 """A pytest plugin: prints the processor time of each file of tests, which a busy machine does not change."""
 
 import os
-from collections import Counter
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ class ProcessorTimes:
 
     def __init__(self, least_seconds: float = 10.0) -> None:
         self._before, self._least_seconds = _seconds(), least_seconds
-        self._by_file: Counter[str] = Counter()
+        self._by_file: defaultdict[str, float] = defaultdict(float)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
@@ -36,7 +36,8 @@ class ProcessorTimes:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the files that needed much."""
-        found = [(file, seconds) for file, seconds in self._by_file.most_common() if seconds >= self._least_seconds]
+        by_time = sorted(self._by_file.items(), key=lambda each: -each[1])
+        found = [(file, seconds) for file, seconds in by_time if seconds >= self._least_seconds]
         if found:
             terminalreporter.section("processor seconds by file")
             terminalreporter.write_line("\n".join(f"{seconds:7.1f} {file}" for file, seconds in found))
