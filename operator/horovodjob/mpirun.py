@@ -31,12 +31,23 @@ KEPT = {
     "output-filename": 1, "prtemca": 2, "display": 1, "output": 1, "prepend-rank": 0, "l": 0, "print-rank-map": 0,
     "show-progress": 0, "tune": 1, "am": 1, "disable-auto-cleanup": 0, "enable-recovery": 0,
 }  # fmt: skip
-HOROVODRUN_KEPT = {"verbose": 0, "disable-cache": 0, "v": 0}
+# Options of horovodrun without a counterpart, with their number of values: each is reported.
+HOROVODRUN_DROPPED = {
+    "verbose": 0, "disable-cache": 0, "v": 0, "blacklist-cooldown-range": 2, "elastic-timeout": 1, "log-level": 1,
+    "timeline-filename": 1, "fusion-threshold-mb": 1, "cycle-time-ms": 1, "cache-capacity": 1, "autotune": 0,
+    "autotune-log-file": 1, "gloo-timeout-seconds": 1, "log-with-timestamp": 0, "log-without-timestamp": 0,
+    "output-filename": 1,
+}  # fmt: skip
 ELASTIC = {"min-np": "min", "min-num-proc": "min", "max-np": "max", "max-num-proc": "max", "slots": "slots",
            "slots-per-host": "slots", "reset-limit": "reset"}  # fmt: skip
 SSH_PARAMETERS = re.compile(r"(plm_rsh|plm_ssh|orte_default_hostfile|orte_keep_fqdn|prte_keep_fqdn|routed)")
 EXCLUSION = re.compile(r"(btl_tcp|oob_tcp)_if_exclude")
 SSH_OPTIONS = re.compile(r"plm_(rsh|ssh)_args")
+# Variables of Open MPI that the launcher's start script sets too; an option of mpirun takes precedence over them.
+PARAMETER_VARIABLE = re.compile(
+    r"(?:OMPI|PRTE)_MCA_((?:btl_tcp|oob_tcp|prte)_if_(?:in|ex)clude|plm_(?:rsh|ssh)_\w+|oob_tcp_keepalive_\w+|"
+    r"(?:orte|prte)_(?:default_hostfile|keep_fqdn_hostnames)|mpi_yield_when_idle|pml|btl)"
+)
 PER_NODE = re.compile(r"ppr:([0-9]+):node")
 # Directories that are in the PATH of every image.
 STANDARD_DIRECTORIES = ("", "/bin", "/usr/bin", "/usr/local/bin")
@@ -92,6 +103,12 @@ def parse_mpirun(words: Sequence[str]) -> Mpirun | None:
     return parsed
 
 
+def take_parameter(variable: str, value: str, parsed: Mpirun) -> bool:
+    """Makes an option of a variable of Open MPI that the operator sets itself; whether it is one."""
+    match = PARAMETER_VARIABLE.fullmatch(variable)
+    return match is not None and _take("mca", "-mca", [match[1], value], parsed, is_horovodrun=False)
+
+
 def without_interface_exclusions(words: Sequence[str]) -> list[str]:
     """The words without `-mca btl_tcp_if_exclude X`, which Open MPI refuses beside the operator's if_include."""
     kept = list(words)
@@ -113,6 +130,8 @@ def _take(name: str, option: str, rest: list[str], parsed: Mpirun, *, is_horovod
         parsed.elastic[ELASTIC[name]] = int(values[0])
     elif name == "x":
         variable, equals, value = values[0].partition("=")
+        if equals and take_parameter(variable, value, parsed):
+            return True
         parsed.exported.add(variable)
         if equals:
             parsed.env[variable] = value
@@ -145,7 +164,7 @@ def _value_count(name: str, *, is_horovodrun: bool) -> int | None:
         return 0 if CHANGED[name] is None else 1
     if name in OPERATORS_OWN:
         return OPERATORS_OWN[name]
-    return (HOROVODRUN_KEPT if is_horovodrun else KEPT).get(name)
+    return (HOROVODRUN_DROPPED if is_horovodrun else KEPT).get(name)
 
 
 def _own(name: str, option: str, values: list[str], parsed: Mpirun) -> bool:

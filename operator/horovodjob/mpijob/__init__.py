@@ -1,1 +1,1 @@
-"""Kubeflow: an MPIJob (v1 and v2beta1), converted to HorovodJob."""
+"""Kubeflow: an MPIJob (v1alpha2, v1 and v2beta1), converted to HorovodJob."""

@@ -1,4 +1,4 @@
-"""Kubeflow's MPIJob (v1 and v2beta1), converted to a HorovodJob."""
+"""Kubeflow's MPIJob (v1alpha2, v1 and v2beta1), converted to a HorovodJob."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ from horovodjob.mpijob.worker import preparation
 
 __all__ = ["Conversion", "ConversionError", "convert", "is_mpijob"]
 
-VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v2beta1")
+VERSIONS = ("kubeflow.org/v1alpha2", "kubeflow.org/v1", "kubeflow.org/v2beta1")
 IMPLEMENTATIONS = {"OpenMPI": "OpenMPI", "Intel": "IntelMPI", "MPICH": "MPICH"}
 KNOWN = frozenset(
     {
@@ -107,7 +107,7 @@ def _root(document: Any, notes: Notes) -> Node:
     if document.get("kind") != "MPIJob":
         notes.refuse("kind", "must be MPIJob")
     if document.get("apiVersion") not in VERSIONS:
-        notes.refuse("apiVersion", f"must be {' or '.join(VERSIONS)}")
+        notes.refuse("apiVersion", f"must be one of {', '.join(VERSIONS)}")
     if not top.has("spec"):
         notes.refuse("spec", "is missing: add it")
     for path, close in unknown_keys(document, KNOWN):

@@ -10,7 +10,8 @@ from horovodjob.conversion import Notes
 
 HOSTFILE = "$(HOROVODJOB_HOSTFILE)"
 HOSTFILES = re.compile(r"/etc/mpi/hostfile\b|\$\{?OMPI_MCA_orte_default_hostfile\b\}?")
-DIRECTORY = re.compile(r"/etc/mpi(?:/[\w.]+)?")
+# What else a program can read of Kubeflow's directory; horovodrun's own option has the same meaning here.
+DIRECTORY = re.compile(r"(?<!--host-discovery-script[ =])/etc/mpi(?:/[\w.]+)?")
 MANAGED_BY = "app.kubernetes.io/managed-by"
 # Version 2 of the controller, and the last two of version 1.
 LABELS = {
@@ -151,6 +152,7 @@ class Translation:
         for key in ("command", "args"):
             if isinstance(words := container.get(key), list):
                 result[key] = [self._text(word, f"{path}.{key}", is_main=is_main) for word in words]
+                self._report_files(" ".join(word for word in result[key] if isinstance(word, str)), f"{path}.{key}")
         if isinstance(variables := container.get("env"), list):
             result["env"] = [
                 {**variable, "value": self._text(variable["value"], f"{path}.env", is_main=is_main)}
@@ -158,6 +160,10 @@ class Translation:
                 else variable
                 for variable in variables
             ]
+            for variable in result["env"]:
+                self._report_files(
+                    str(variable.get("value", "")) if isinstance(variable, Mapping) else "", f"{path}.env"
+                )
         return result
 
     def _text(self, text: Any, path: str, *, is_main: bool) -> Any:
@@ -166,9 +172,11 @@ class Translation:
             return text
         if is_main:
             text = HOSTFILES.sub(HOSTFILE, text)
-        if (other := DIRECTORY.search(text)) and "discover_hosts" not in other[0]:
-            self.notes.warn(path, f"{other[0]} does not exist: the hosts are in the file $HOROVODJOB_HOSTFILE")
         return self._host_names(text, path) if self.original else text
+
+    def _report_files(self, text: str, path: str) -> None:
+        for file in dict.fromkeys(DIRECTORY.findall(text)):
+            self.notes.warn(path, f"{file} does not exist: the hosts are in the file $HOROVODJOB_HOSTFILE")
 
     def _host_names(self, text: str, path: str) -> str:
         job = re.escape(self.original)

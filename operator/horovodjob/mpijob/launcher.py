@@ -8,7 +8,7 @@ from typing import Any
 from horovodjob.command_line import SIMPLE_VALUE, parse_line
 from horovodjob.document import Node
 from horovodjob.mpijob.kubeflow import HOSTFILE
-from horovodjob.mpirun import Mpirun, is_starter, parse_mpirun
+from horovodjob.mpirun import PARAMETER_VARIABLE, Mpirun, is_starter, parse_mpirun, take_parameter
 
 # With them, mpirun of Open MPI 4 and 5 finds its hosts, as in an MPIJob.
 HOSTFILE_ENV = {"OMPI_MCA_orte_default_hostfile": HOSTFILE, "PRTE_MCA_prte_default_hostfile": HOSTFILE}
@@ -30,6 +30,7 @@ SSH_CONFIG = "/run/horovodjob/ssh_config"
 SSH = re.compile(r"""(?<![\w./-])ssh(?=\s+(?:-\w|"?\$))""")
 SSH_PORT = re.compile(rf"""(ssh -F {SSH_CONFIG}[^;&|\n()]*?)\s-p\s*(?:\d+|"?\$\{{?\w+\}}?"?)""")
 OTHER_SSH = re.compile(r"(?<![\w./-])(?:ssh-keyscan|scp|sftp|pdsh|parallel-ssh)\s")
+OTHER_HOSTFILE = re.compile(r"(?<!\S)--?(?:(?:default-)?hostfile|machinefile)[ =]+(?!\$\(HOROVODJOB_HOSTFILE\))(\S+)")
 INSTALLS = re.compile(r"\b(?:apt-get|apt|yum|dnf|apk)\b[^;&|\n]*\b(?:install|add)\b[^;&|\n]*(?:ssh|mpi)")
 
 
@@ -41,6 +42,8 @@ class Launch:
     env: dict[str, str] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
     exports_all: bool = False
+    parameters: frozenset[str] = frozenset()
+    """Variables of the launcher that the operator sets itself there."""
     processes: int | None = None
     slots: int | None = None
     elastic: dict[str, int] = field(default_factory=dict)
@@ -56,19 +59,52 @@ def launch(container: Node, implementation: str) -> Launch:
         )
         return Launch()
     where = container.at("command" if container.has("command") else "args")
+    report_entrypoint(container)
     line = _line(container, where, words)
-    parsed = parse_mpirun(line) if line and is_starter(line[0]) else None
+    parsed = _parsed(container, line) if line and is_starter(line[0]) else None
+    parameters = _parameters(container) if implementation == "OpenMPI" else {}
     if parsed is not None:
-        return _ranks(container, where, parsed, implementation)
+        for name, value in parameters.items():
+            take_parameter(name, value, parsed)
+        return _ranks(container, where, parsed, implementation, frozenset(parameters))
+    for name in parameters:
+        container.notes.warn(
+            container.at("env"), f"{name} is omitted: the operator sets it; an option -mca of mpirun takes precedence"
+        )
     # Hydra gives the ranks all variables of the launcher, unless an option says otherwise.
     exports_all = implementation != "OpenMPI" and "genvnone" not in " ".join(words)
     command = _without_conflicts(container, where, words)
     _report_command(container, where, " ".join(words), words[0])
     variables = dict(HOSTFILE_ENV) if implementation == "OpenMPI" else {}
-    return Launch({"launcherCommand": command}, variables, exports_all=exports_all)
+    return Launch({"launcherCommand": command}, variables, exports_all=exports_all, parameters=frozenset(parameters))
 
 
-def _ranks(container: Node, where: str, parsed: Mpirun, implementation: str) -> Launch:
+def _parsed(container: Node, line: Sequence[str]) -> Mpirun | None:
+    """The parts of a command line; variables with numbers are replaced where an option needs a number."""
+    variables = (each for each in container.items("env") if isinstance(each, Mapping))
+    numbers = {f"$({each.get('name')})": value for each in variables if (value := str(each.get("value"))).isdecimal()}
+    return parse_mpirun(line) or parse_mpirun([numbers.get(word, word) for word in line])
+
+
+def report_entrypoint(container: Node) -> None:
+    """Warns about arguments without a command, which Kubernetes gives to the entrypoint of the image."""
+    if not container.items("command"):
+        container.notes.warn(
+            container.at("args"), "the entrypoint of the image does not run: what it prepares can be spec.preparation"
+        )
+
+
+def _parameters(container: Node) -> dict[str, str]:
+    """Variables of the container that are parameters of Open MPI which the operator sets too."""
+    variables = [each for each in container.items("env") if isinstance(each, Mapping)]
+    return {
+        each["name"]: str(each["value"])
+        for each in variables
+        if isinstance(each.get("name"), str) and PARAMETER_VARIABLE.fullmatch(each["name"]) and "value" in each
+    }
+
+
+def _ranks(container: Node, where: str, parsed: Mpirun, implementation: str, parameters: frozenset[str]) -> Launch:
     for option in parsed.dropped:
         container.notes.warn(where, f"the option {option} is omitted: HorovodJob chooses hosts, binding and interface")
     spec: dict[str, Any] = {"command": parsed.program}
@@ -87,6 +123,7 @@ def _ranks(container: Node, where: str, parsed: Mpirun, implementation: str) -> 
         parsed.env,
         parsed.exported,
         exports_all,
+        parameters,
         parsed.processes,
         parsed.processes_per_worker,
         parsed.elastic,
@@ -105,7 +142,7 @@ def _line(container: Node, where: str, words: Sequence[str]) -> list[str]:
         line = list(parse_line(text, _known_variables(container)).words or ())
     except ValueError:
         return []
-    if loop and line and is_starter(line[0]) and parse_mpirun(line) is not None:
+    if loop and line and is_starter(line[0]) and _parsed(container, line) is not None:
         container.notes.warn(
             where,
             "the loop around mpirun is omitted: mpirun starts when all workers answer, and after a failure the job "
@@ -166,6 +203,8 @@ def _report_command(container: Node, where: str, text: str, program: str) -> Non
             f"{program} can remove the variables with which mpirun finds the workers: remove it, and set the user with "
             "securityContext.runAsUser",
         )
+    if hostfile := OTHER_HOSTFILE.search(text):
+        warn(where, f"mpirun reads its hosts from {hostfile[1]}: they must be those of the file $HOROVODJOB_HOSTFILE")
     if OTHER_SSH.search(text):
         warn(where, f"programs that use ssh need the keys of the job: for scp and sftp, the option -F {SSH_CONFIG}")
     if LOOP.search(text):

@@ -1,5 +1,6 @@
 """Pod templates of launcher and workers: common fields become fields of the spec, the others stay in a template."""
 
+import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -159,6 +160,9 @@ def environment(pod: RolePod) -> dict[str, dict[str, Any]]:
         variable = {key: value for key, value in node.value.items() if value is not None}
         if (value := node.scalar("value")) is not None:
             variable["value"] = value
+            if re.search(rf"\$(?:{re.escape(name)}\b|\{{{re.escape(name)}\}})", value):
+                sentence = f"nothing replaces ${name} in the value of {name}: write what the image has there"
+                node.notes.warn(node.at("value"), sentence)
         if name in variables and variables[name] != variable:
             node.notes.warn(node.at("name"), f"an earlier value of {name} is omitted: the last one has an effect")
         variables[name] = variable

@@ -14,7 +14,8 @@ REFERENCE = re.compile(r"(?<!\$)(?:\$\$)*\$\(([A-Za-z_][\w.-]*)\)")
 
 def job_variables(worker: RolePod, launcher: RolePod, launched: Launch) -> dict[str, Any]:
     """The job's `env`; variables of only the launcher stay with it, and envFrom that ranks need moves to both roles."""
-    ranks, own = environment(worker), environment(launcher)
+    ranks = environment(worker)
+    own = {name: each for name, each in environment(launcher).items() if name not in launched.parameters}
     if not worker.exists:
         ranks, own = own, {}
     exports = _Exports(ranks, own, worker, launcher)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from horovodjob.command_line import BASH_SYNTAX, parse_line
 from horovodjob.document import Node
+from horovodjob.mpijob.launcher import report_entrypoint
 
 SHELLS = ("sh", "bash", "dash", "ash")
 SSHD = re.compile(
@@ -28,6 +29,7 @@ def preparation(container: Node) -> str | None:
     where = container.at("command" if command else "args")
     if not words:
         return None
+    report_entrypoint(container)
     if words[0].rpartition("/")[2] == "sshd":
         if not all(PLAIN_OPTIONS.fullmatch(word) for word in words[1:]):
             container.notes.warn(where, f"the options of sshd are omitted: {OWN_SERVER}")

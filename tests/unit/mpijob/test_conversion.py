@@ -352,7 +352,7 @@ def test_all_problems_are_reported_at_once() -> None:
     container(document, "Launcher").update(command=None, args=None)
     container(document, "Worker")["image"] = None
     container(document, "Launcher")["image"] = None
-    assert set(problems(document | {"apiVersion": "kubeflow.org/v1alpha2"}, pool="A_B")) == {
+    assert set(problems(document | {"apiVersion": "kubeflow.org/v1alpha1"}, pool="A_B")) == {
         "apiVersion",
         "spec.slotsPerWorker",
         "spec.mpiImplementation",

@@ -3,13 +3,16 @@
 Each case is a reduced manifest with one construct; most names end with a public repository whose MPIJobs have it.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 
 from horovodjob.mpijob.launcher import SSH_CONFIG
+from horovodjob.mpirun import PARAMETER_VARIABLE
 from horovodjob_operator.domain import names
+from horovodjob_operator.start_scripts import SCRIPTS
 from unit.mpijob.test_conversion import MPIJOB, Object, container, converted, mpijob, pod
 
 KEY = {"name": "API_KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "api"}}}
@@ -144,6 +147,72 @@ CASES = {
     ),
     "another hostfile": Case(
         launcher("mpirun", "--hostfile", "/data/hosts", "./a"), warnings=("the option --hostfile /data/hosts",)
+    ),
+    "parameters of Open MPI in the launcher's variables": Case(
+        launcher(
+            "mpirun",
+            "./a",
+            env=[
+                {"name": "OMPI_MCA_btl_tcp_if_include", "value": "eth1"},
+                {"name": "OMPI_MCA_btl_tcp_if_exclude", "value": "lo"},
+                {"name": "OMPI_MCA_coll_hcoll_enable", "value": "0"},
+            ],
+        ),
+        {
+            "mpi": {"args": ["-mca", "btl_tcp_if_include", "eth1"]},
+            "launcher.template.spec.containers.0.env": [{"name": "OMPI_MCA_coll_hcoll_enable", "value": "0"}],
+        },
+        ("the option -mca btl_tcp_if_exclude is omitted",),
+    ),
+    "the same, exported": Case(
+        launcher("mpirun", "-x", "OMPI_MCA_pml=ucx", "-x", "PRTE_MCA_plm_ssh_args=-p 22", "./a"),
+        {"mpi": {"args": ["-mca", "pml", "ucx"]}},
+        ("the option -mca plm_ssh_args is omitted",),
+        ("env",),
+    ),
+    "the same, for a command line of a shell": Case(
+        launcher("bash", "-c", "cd /x; mpirun ./a", env=[{"name": "OMPI_MCA_pml", "value": "ucx"}]),
+        warnings=("OMPI_MCA_pml is omitted",),
+        omitted=("launcher.template",),
+    ),
+    "numbers in variables": Case(
+        launcher("mpirun", "-np", "$(NP)", "./a", "$(NP)", env=[{"name": "NP", "value": "6"}]),
+        {"command": ["./a", "6"], "worker.slots": 3},
+    ),
+    "options of horovodrun without a counterpart": Case(
+        launcher(
+            *(
+                "horovodrun",
+                "-np",
+                "2",
+                "--min-np",
+                "2",
+                "--blacklist-cooldown-range",
+                "30",
+                "100",
+                "--log-level",
+                "INFO",
+            ),
+            "./a",
+        ),
+        {"command": ["./a"], "elastic.minReplicas": 1},
+        ("the option --blacklist-cooldown-range is omitted", "the option --log-level is omitted"),
+    ),
+    "a variable that refers to itself (aws-samples/aws-do-eks)": Case(
+        launcher("mpirun", "-x", "PATH", "./a", env=[{"name": "PATH", "value": "$PATH:/opt/x/bin"}]),
+        {"env": [{"name": "PATH", "value": "$PATH:/opt/x/bin"}]},
+        ("nothing replaces $PATH in the value of PATH",),
+    ),
+    "the entrypoint of an image (kubeflow/mpi-operator)": Case(
+        both(
+            lambda document: container(document, "Launcher").update(command=None, args=["mpirun", "./a"]),
+            lambda document: container(document, "Worker").update(args=["/usr/sbin/sshd", "-De"]),
+        ),
+        {"command": ["./a"]},
+        (
+            "Launcher.template.spec.containers[0].args: the entrypoint of the image does not run",
+            "Worker.template.spec.containers[0].args: the entrypoint of the image does not run",
+        ),
     ),
     # What workers do before their ssh server starts
     "sshd alone (kubernetes-sigs/kueue)": Case(worker("/usr/sbin/sshd", "-De"), omitted=("preparation",)),
@@ -300,6 +369,13 @@ CASES = {
     "another file of the directory": Case(
         text("/etc/mpi/kubexec.sh a; mpirun ./a"), warnings=("/etc/mpi/kubexec.sh does not exist",)
     ),
+    "horovodrun's list of hosts, read by another program": Case(
+        launcher("mpirun", "./a", "--hosts", "/etc/mpi/discover_hosts.sh"),
+        warnings=("/etc/mpi/discover_hosts.sh does not exist",),
+    ),
+    "another hostfile in a command line of a shell (oracle-quickstart/oci-hpc-oke)": Case(
+        text("cd /x; mpirun -hostfile /o/hosts ./a"), warnings=("mpirun reads its hosts from /o/hosts",)
+    ),
     # Command lines of a shell
     "a loop around mpirun": Case(
         text("until mpirun -np 4 ./a; do sleep 5; done"),
@@ -386,3 +462,8 @@ def test_a_generated_name_stays_one() -> None:
 
 def test_the_options_of_ssh_are_where_the_launcher_writes_them() -> None:
     assert f"{names.RUN_DIRECTORY}/ssh_config" == SSH_CONFIG
+
+
+def test_each_parameter_that_the_start_scripts_set_is_no_variable() -> None:
+    names_set = re.findall(r"\b((?:OMPI|PRTE)_MCA_\w+)=", SCRIPTS["openmpi.sh"])
+    assert [name for name in names_set if not PARAMETER_VARIABLE.fullmatch(name)] == []
