@@ -78,10 +78,11 @@ def test_the_rank_that_the_others_wait_for_is_named_until_it_continues(fit: Log,
     assert re.fullmatch(rf"rank 1 on {POD} {text}\d+; the other rank waits in the exchange", stall(fit))
     hang.unlink()
     fit.until("the training continues")
-    os.mkfifo(hang)
+    native = tmp_path / "native-1"
+    os.mkfifo(native)
     text = "runs native code that keeps Python from running, called by hang_on_request in stalls.py:"
     assert re.fullmatch(rf"rank 1 on {POD} {text}\d+; the other rank waits in the exchange", stall(fit))
-    hang.write_bytes(b"")
+    native.write_bytes(b"")
     fit.until("the training continues")
     (tmp_path / "end").touch()
     code, output = job.ended()

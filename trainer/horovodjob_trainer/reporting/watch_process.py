@@ -110,10 +110,10 @@ class Watch:
         """What the rank does."""
         numbers = self.numbers
         section, place = Section(int(numbers[Field.SECTION])), Place(int(numbers[Field.PLACE]))
-        silent = time.monotonic() - numbers[Field.SAMPLED]
         kernel = stacks.process_state(self.settings.pid)
+        silent = self._silent_seconds() if not kernel else 0.0
         # The place is a sample, of a rank whose Python code runs.
-        is_in_step = section is Section.STEP and silent <= SILENT_SECONDS
+        is_in_step = section is Section.STEP and not kernel and silent <= SILENT_SECONDS
         is_waiting = numbers[Field.EXCHANGES] > 0 or (is_in_step and place is Place.EXCHANGE)
         has_frame = not kernel and not is_waiting
         return RankState(
@@ -121,16 +121,24 @@ class Watch:
             host=self.settings.host,
             section=section,
             is_waiting=is_waiting,
-            silent_seconds=round(silent, 1),
+            silent_seconds=silent,
             kernel=kernel,
             frame=stacks.program_frame(stacks.main_thread(self.stacks())) if has_frame else "",
         )
+
+    def _silent_seconds(self) -> float:
+        """Since when no Python code of the rank runs: long enough to be sure, or until it runs again."""
+        asked = time.monotonic()
+        while (sampled := self.numbers[Field.SAMPLED]) < asked and time.monotonic() - sampled <= SILENT_SECONDS:
+            time.sleep(0.1)
+        return time.monotonic() - sampled
 
     def check(self) -> None:
         """Report a training that makes no progress, and the end of that."""
         numbers, settings = self.numbers, self.settings
         section, steps = Section(int(numbers[Field.SECTION])), numbers[Field.STEPS_IN_ATTEMPT]
-        seconds, is_known = time.monotonic() - numbers[Field.SINCE], section is not Section.OUTSIDE
+        since, is_known = numbers[Field.SINCE], section is not Section.OUTSIDE
+        seconds = time.monotonic() - since
         limit = limit_seconds(section, numbers[Field.LONGEST], steps)
         if settings.limit is not None and steps > 1:
             limit = settings.limit
@@ -142,14 +150,14 @@ class Watch:
             return
         is_over = deadline is not None and seconds >= deadline
         if not self.stalled_since or is_over or time.monotonic() - self.reported_at >= REPORT_SECONDS:
-            self._report(seconds, deadline if is_over else None)
+            self._report(since, deadline if is_over else None)
 
-    def _report(self, seconds: float, deadline: float | None) -> None:
+    def _report(self, since: float, deadline: float | None) -> None:
         states = self._states()
-        if self.numbers[Field.SINCE] > time.monotonic() - seconds + CHECK_SECONDS:
+        if self.numbers[Field.SINCE] != since:
             return  # the training has continued meanwhile
         found = verdict(states)
-        is_first, self.stalled_since = not self.stalled_since, self.stalled_since or time.monotonic() - seconds
+        is_first, self.stalled_since = not self.stalled_since, self.stalled_since or since
         self.reported_at = time.monotonic()
         text = f"no step since {self._last_step():%H:%M:%SZ}{self._usual()}: {verdict_text(found)}"
         if deadline is None:

@@ -16,6 +16,7 @@ SIGNAL = signal.SIGRTMIN + 13
 FILE = "horovodjob-stacks"
 MAX_BYTES = 1 << 16
 WAIT_SECONDS = 3.0
+KERNEL_SECONDS = 0.2
 RANK = re.compile(rb"(?:^|\0)(?:OMPI_COMM_WORLD_RANK|PMI_RANK|HOROVOD_RANK)=(\d+)")
 FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 OUTERMOST = re.compile(r" in (<module>|_run_module_as_main)\n$")
@@ -94,8 +95,27 @@ def process_state(pid: int) -> str:
         return "is stopped"
     if state in ("Z", "X"):
         return "has ended"
-    waits = [text for text in map(_kernel_wait, _threads(pid)) if text]
+    before = _kernel_waits(pid)
+    if not before:
+        return ""
+    # A thread that reads from a disk is in such a call for moments: only one that has not run meanwhile waits.
+    time.sleep(KERNEL_SECONDS)
+    after = _kernel_waits(pid)
+    waits = [text for thread, (switches, text) in after.items() if before.get(thread, (-1, ""))[0] == switches]
     return f"waits in the kernel{waits[0]}" if waits else ""
+
+
+def _kernel_waits(pid: int) -> dict[str, tuple[int, str]]:
+    """The threads that wait in the kernel: how often each has stopped to run, and what it waits for."""
+    found = {thread.name: (_switches(thread), _kernel_wait(thread)) for thread in _threads(pid)}
+    return {thread: wait for thread, wait in found.items() if wait[1]}
+
+
+def _switches(thread: Path) -> int:
+    try:
+        return sum(map(int, re.findall(r"ctxt_switches:\s+(\d+)", (thread / "status").read_text())))
+    except OSError:
+        return -1
 
 
 def _threads(pid: int) -> list[Path]:

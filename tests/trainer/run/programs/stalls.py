@@ -1,7 +1,7 @@
 """Trains in small steps until DIRECTORY/end exists, and disturbs ranks on request: `stalls.py DIRECTORY WAY`.
 
-A rank that finds DIRECTORY/hang-RANK before a step stays in it: in an endless loop of Python while the file exists, and
-in native code until somebody writes to it, if it is a FIFO.
+A rank that finds DIRECTORY/hang-RANK before a step stays in an endless loop of Python while the file exists. If it finds
+the FIFO DIRECTORY/native-RANK, it stays in native code until somebody writes to it.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ directory, way = Path(sys.argv[1]), sys.argv[2]
 hvd.init()
 keras.utils.set_random_seed(3)
 MOST_STEPS = 4000
-own = directory / f"hang-{hvd.rank()}"
+loop, native = directory / f"hang-{hvd.rank()}", directory / f"native-{hvd.rank()}"
 (directory / f"process-{hvd.rank()}").write_text(str(os.getpid()))
 steps = 0
 
@@ -33,10 +33,10 @@ def hang_on_request() -> bool:
     if steps == 5 and hvd.rank() == 0:
         print("TRAINS", flush=True)
     time.sleep(0.02)
-    if own.is_fifo():
-        ctypes.PyDLL(None).open(bytes(own), os.O_RDONLY)  # with the lock of the interpreter
-        own.unlink()
-    while own.exists():
+    if native.exists():
+        ctypes.PyDLL(None).open(bytes(native), os.O_RDONLY)  # with the lock of the interpreter
+        native.unlink()
+    while loop.exists():
         pass
     return (directory / "end").exists()
 
