@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,12 @@ def watch(rank: Activity) -> Iterator[Watch]:
     """The watch of this process as rank 1."""
     stacks = os.memfd_create("stacks")
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        own = {"activity": rank.descriptor, "stacks": stacks, "listener": listener.fileno(), "lifeline": -1}
+        own: dict[str, Any] = {
+            "activity": rank.descriptor,
+            "stacks": stacks,
+            "listener": listener.fileno(),
+            "lifeline": -1,
+        }
         yield Watch(Settings(rank=1, host="worker-1", pid=os.getpid(), attempt=1, **own), "token")
     os.close(stacks)
 

@@ -1,7 +1,7 @@
 """Trains in small steps until DIRECTORY/end exists, and disturbs ranks on request: `stalls.py DIRECTORY WAY`.
 
-A rank that finds DIRECTORY/hang-RANK before a step stays in an endless loop of Python while the file exists. If it finds
-the FIFO DIRECTORY/native-RANK, it stays in native code until somebody writes to it.
+A rank that finds DIRECTORY/hang-RANK before a step stays in an endless loop of Python while the file exists. If it
+finds the FIFO DIRECTORY/native-RANK, it stays in native code until somebody writes to it.
 """
 
 import ctypes
