@@ -18,9 +18,16 @@ ROLE = "Azure Kubernetes Service Contributor Role"
 # Polling interval of an operation, unless the service requests another one.
 POLL_SECONDS = 5
 BUSY_POLL_SECONDS = 2
-BUSY_SECONDS = 3600
+BUSY_MINUTES = 30
+# Only these refusals end by themselves: others have the same code, such as those of a cluster that is stopped.
+IN_PROGRESS = re.compile(r"in[ -]progress|aka\.ms/aks-pending-operation", re.IGNORECASE)
+# The window in which AKS replaces the images of nodes.
+NODE_IMAGE_WINDOW = "aksManagedNodeOSUpgradeSchedule"
 CONFLICTS = 5
 MAX_NODES = 1000
+SUBNET = re.compile(
+    r"/subscriptions/[^\s']+/providers/Microsoft\.Network/virtualNetworks/[^/\s']+/subnets/[^/\s',)]+", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,19 @@ class ManagedCluster:
         with azure_errors(f"node pool {name} of {self.title}"):
             return self._client.agent_pools.get(self.group, self.name, name)
 
+    def node_image_channel(self) -> str:
+        """The channel by which AKS replaces the images of running nodes."""
+        with azure_errors(self.title):
+            profile = self._client.managed_clusters.get(self.group, self.name).auto_upgrade_profile
+        channel = getattr(profile, "node_os_upgrade_channel", None) or "NodeImage"
+        return str(getattr(channel, "value", channel))
+
+    def maintenance_windows(self) -> list[str]:
+        """Names of the maintenance configurations."""
+        with azure_errors(f"maintenance configurations of {self.title}"):
+            found = self._client.maintenance_configurations.list_by_managed_cluster(self.group, self.name)
+            return [str(each.name) for each in found]
+
     @property
     def title(self) -> str:
         return f"AKS cluster {self.name} in resource group {self.group}"
@@ -97,7 +117,7 @@ class ManagedCluster:
     def change(self, name: str, edit: Callable[[Any], None], *, follow: bool, busy: Callable[[str], None]) -> Any:
         """Begin an operation that edits the pool, and return its poller, for `wait` if `follow` is true.
 
-        While another operation runs on the cluster, waits and calls `busy` with the service's message.
+        While another operation runs on the cluster, waits and calls `busy` with the limit and the service's message.
         """
         from azure.core import MatchConditions
 
@@ -114,7 +134,7 @@ class ManagedCluster:
         """Send the pool and the conditions of a request, again while the cluster is busy or the pool has changed."""
         from azure.core.exceptions import ResourceModifiedError
 
-        deadline = time.monotonic() + BUSY_SECONDS
+        deadline = time.monotonic() + BUSY_MINUTES * 60
         conflicts = 0
         while True:
             pool, conditions = request()
@@ -126,7 +146,7 @@ class ManagedCluster:
             except OperationInProgress as error:
                 if time.monotonic() > deadline:
                     raise
-                busy(error.message)
+                busy(f"waiting up to {BUSY_MINUTES} minutes: {error.message}")
                 time.sleep(BUSY_POLL_SECONDS)
             except CliError as error:
                 conflicts += 1
@@ -146,7 +166,10 @@ class OperationInProgress(CliError):
     """Another operation runs on the cluster."""
 
     def __init__(self, where: str, message: str) -> None:
-        super().__init__(f"{where} is busy: {message}; wait until it ends, or stop it with `az aks operation-abort`")
+        super().__init__(
+            f"{where} has been busy for {BUSY_MINUTES} minutes: {message}; repeat the command when that ends, or stop "
+            "it with `az aks operation-abort`"
+        )
         self.message = message
 
 
@@ -261,6 +284,9 @@ def cli_error(error: Any, where: str) -> CliError:
 
 def refused_request(status: int | None, code: str, message: str, where: str) -> CliError:
     """The error of a refused request, by the code of the response."""
+    if code == "LinkedAuthorizationFailed" and (subnet := SUBNET.search(message)):
+        remedy = f"az role assignment create --role 'Network Contributor' --assignee <you> --scope {subnet[0]}"
+        return CliError(f"you have no right to use the subnet of {where}: {message}; request the role: {remedy}")
     if code in ("AuthorizationFailed", "LinkedAuthorizationFailed"):
         role = "Reader" if "/read'" in message else ROLE
         remedy = f"request the role: az role assignment create --role '{role}' --assignee <you> --scope <cluster id>"
@@ -270,7 +296,7 @@ def refused_request(status: int | None, code: str, message: str, where: str) -> 
     if "quota" in f"{code} {message}".lower():
         remedy = "request more vCPUs of this family (https://aka.ms/AzureQuota), or choose a smaller number of nodes"
         return CliError(f"{where}: the subscription's quota is exceeded: {message}; {remedy}")
-    if code == "OperationNotAllowed" and status == 409:
+    if status == 409 and IN_PROGRESS.search(message):
         return OperationInProgress(where, message)
     if re.search("AllocationFail|SkuNotAvailable|OverconstrainedAllocation", code):
         return CliError(

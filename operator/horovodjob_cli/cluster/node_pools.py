@@ -7,10 +7,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from horovodjob.api.constants import AKS_POOL_LABEL, GPU_RESOURCE, LABEL_JOB, SPOT_LABELS
+from horovodjob.api.constants import GPU_RESOURCE, LABEL_JOB, POOL_LABELS, SPOT_LABELS
 
 Object = dict[str, Any]
-POOL_LABELS = (AKS_POOL_LABEL, "agentpool", "karpenter.sh/nodepool")
 VM_SIZE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 # The name of the pool of all GPU nodes if no node has a label of a pool.
 ALL_GPU_NODES = "gpu"
@@ -29,10 +28,12 @@ LEAVING_TAINTS = (
     "node.cloudprovider.kubernetes.io/shutdown",
     "node.kubernetes.io/out-of-service",
 )
-# Conditions of the node problem detector on AKS, which reports faults and never repairs them.
+# Conditions of the node problem detector on AKS, which reports faults and never repairs them. The documentation of AKS
+# and its nodes spell that of Xid errors differently.
 FAULTS = (
     "GPUMissing",
     "XIDErrors",
+    "GPUXIDErrors",
     "NVLinkStatusInactive",
     "IBLinkFlapping",
     "GPUClockThrottling",

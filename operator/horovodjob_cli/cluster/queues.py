@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from horovodjob.api.constants import LABEL_JOB, LABEL_ROLE, Role
+from horovodjob.api.constants import LABEL_JOB, LABEL_ROLE, POOL_LABELS, Role
 from horovodjob_cli.cluster import kube, node_pools
 from horovodjob_cli.errors import NotFound
 
@@ -25,7 +25,7 @@ class Queue:
     @property
     def pools(self) -> list[str]:
         """The node pools that the flavors name."""
-        labels = (labels[name] for labels in self.flavors.values() for name in node_pools.POOL_LABELS if name in labels)
+        labels = (labels[name] for labels in self.flavors.values() for name in POOL_LABELS if name in labels)
         return sorted(set(labels))
 
     def nodes(self, nodes: Iterable[Object]) -> list[Object]:

@@ -239,7 +239,7 @@ def change_pool(
 ) -> Any:
     """Change the pool; its resource at the end of the operation, or at its start without `wait`. Raises TimedOut."""
     with show_progress(f"pool {name}: {what}", limit, quiet) as progress:
-        poller = azure.change(name, edit, follow=wait, busy=lambda message: progress(f"waiting: {message}"))
+        poller = azure.change(name, edit, follow=wait, busy=progress)
         return azure.wait(name, poller, progress=progress) if wait else azure.pool(name)
 
 

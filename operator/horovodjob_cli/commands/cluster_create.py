@@ -100,14 +100,10 @@ def create_or_keep(
             warn(f"pool {name} exists with these settings")
             return
     with show_progress(f"pool {name}: creation", limit, quiet) as progress:
-
-        def busy(message: str) -> None:
-            progress(f"waiting: {message}")
-
         if existing is None:
-            poller = azure.create(name, pool, follow=wait, busy=busy)
+            poller = azure.create(name, pool, follow=wait, busy=progress)
         else:
             # Its creation runs, or has failed: the same request waits for it, or repeats it.
-            poller = azure.change(name, lambda same: None, follow=wait, busy=busy)
+            poller = azure.change(name, lambda same: None, follow=wait, busy=progress)
         if wait:
             azure.wait(name, poller, progress=progress)

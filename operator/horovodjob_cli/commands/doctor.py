@@ -14,7 +14,7 @@ from horovodjob_cli import options
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import CommandResult, command
 from horovodjob_cli.diagnosis import gpus as gpu_nodes
-from horovodjob_cli.diagnosis import installation, namespace, network, pods, storage
+from horovodjob_cli.diagnosis import installation, maintenance, namespace, network, pods, storage
 from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Forbidden, Outcome, current_time
 from horovodjob_cli.diagnosis.report import report
 from horovodjob_cli.errors import NotFound, UsageError
@@ -34,6 +34,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("storage", storage.secrets),
     ("image", pods.image),
     ("NetworkPolicy", network.network_policies),
+    ("node images", maintenance.node_images),
     ("job", pods.stalled),
 )
 # What the user has to do something about comes first.

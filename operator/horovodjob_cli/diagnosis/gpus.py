@@ -40,6 +40,9 @@ def gpus(facts: Facts) -> Iterator[CheckResult]:
         return
     if excluded := [node for node in nodes if untolerated(facts, node)]:
         yield from untolerated_taints(facts, excluded)
+    if facts.spec and facts.spec.spot and all(map(node_pools.is_spot, facts.nodes)):
+        message = f"all nodes are spot nodes, and the launcher of {facts.subject} (spec.spot) never runs on one"
+        yield CheckResult("GPUs", Outcome.WARNING, message, "hvj cluster list")
     yield node_capacity(facts, nodes, each)
 
 

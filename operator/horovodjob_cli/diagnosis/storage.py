@@ -3,6 +3,7 @@
 import base64
 import binascii
 import os
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ from horovodjob.azurefiles.credentials import (
 from horovodjob.azurefiles.errors import FilesError, HostNotAllowed, ShareNotFound, Unavailable
 from horovodjob.azurefiles.hosts import ALLOWED_HOSTS
 from horovodjob_cli.cluster import aks
-from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Object, Outcome, join_names
+from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Forbidden, Object, Outcome, join_names
 from horovodjob_cli.diagnosis.gpus import worker_nodes
 
 BLOB_DRIVER = "blob.csi.azure.com"
@@ -35,6 +36,14 @@ INSTALL: dict[str, tuple[str | None, str | None]] = {
         (BLOB_DRIVER, "blob", "blob-csi-driver"),
     )
 }
+# Earlier versions of the driver do not mount inline volumes with the token of a service account.
+TOKEN_MOUNTS = (1, 35, 3)
+DRIVER_IMAGE = re.compile(r"/azurefile-csi:v?(\d+)\.(\d+)\.(\d+)")
+UPGRADE = (
+    "az aks upgrade --resource-group <group> --name <cluster> --kubernetes-version 1.36",
+    "helm upgrade azurefile-csi-driver azurefile-csi-driver --namespace kube-system --repo "
+    "https://raw.githubusercontent.com/kubernetes-sigs/azurefile-csi-driver/master/charts",
+)
 PLUGINS = {CSI_DRIVER: " -l app=csi-azurefile-node", BLOB_DRIVER: " -l app=csi-blob-node"}
 
 
@@ -46,6 +55,29 @@ def driver(facts: Facts) -> Iterator[CheckResult]:
         yield CheckResult("CSI driver", Outcome.OK, f"{facts.subject} mounts no share of Azure Files over SMB")
         return
     yield from registered_driver(facts, CSI_DRIVER, "which mounts shares of Azure Files")
+    if facts.spec and any(share.client_id for share in facts.spec.azure_files or ()):
+        yield driver_version(facts)
+
+
+def driver_version(facts: Facts) -> CheckResult:
+    """Whether the driver of Azure Files can mount a share with a managed identity, by the image of its DaemonSet."""
+    need = f"clientID needs {'.'.join(map(str, TOKEN_MOUNTS))} or newer"
+    try:
+        containers = [
+            container for each in facts.daemon_sets for container in each["spec"]["template"]["spec"]["containers"]
+        ]
+    except Forbidden as error:
+        return CheckResult("CSI driver", Outcome.NOT_CHECKED, f"version of {CSI_DRIVER}: {error}; {need}")
+    found = [match for each in containers if (match := DRIVER_IMAGE.search(each.get("image", "")))]
+    if not found:
+        message = f"version of {CSI_DRIVER}: no DaemonSet has an image azurefile-csi with a version; {need}"
+        return CheckResult("CSI driver", Outcome.NOT_CHECKED, message)
+    oldest = min(tuple(map(int, match.groups())) for match in found)
+    message = f"{CSI_DRIVER} has version {'.'.join(map(str, oldest))}"
+    if oldest >= TOKEN_MOUNTS:
+        return CheckResult("CSI driver", Outcome.OK, f"{message}; {need}")
+    on_aks = aks.cluster_reference(facts.nodes, None, None, None) is not None
+    return CheckResult("CSI driver", Outcome.BLOCKS, f"{message}, and {need} (AKS 1.36)", UPGRADE[0 if on_aks else 1])
 
 
 def inline_drivers(facts: Facts) -> list[str]:

@@ -55,6 +55,7 @@ def counts(**counted: int) -> dict[str, int]:
         ({"taints": [{"key": "DeletionCandidateOfClusterAutoscaler", "effect": "PreferNoSchedule"}]}, "idle"),
         ({"ready": "Unknown", "ready_for": timedelta(hours=1)}, "unusable"),
         ({"conditions": ("XIDErrors",)}, "unusable"),
+        ({"conditions": ("GPUXIDErrors",)}, "unusable"),
         ({"conditions": ("GPUMissing",)}, "unusable"),
         ({"conditions": ("VMEventScheduled",)}, "idle"),
     ],
@@ -221,7 +222,58 @@ def test_a_change_waits_for_another_operation(hvj: Hvj, nodes: Nodes, arm: Resou
     arm.begin("upgrade agentpool", arm.clusters[1], arm.clusters[1].pools["system"])
     result = hvj("cluster", "resize", "-n", POOL, "-t", "1", "--no-wait")
     assert result.data["provisioningState"] == "scaling"
-    assert "waiting: Operation is not allowed because there's an in progress upgrade agentpool" in result.stderr
+    waiting = "waiting up to 30 minutes: Operation is not allowed because there's an in progress upgrade agentpool"
+    assert waiting in result.stderr
+
+
+def test_a_change_does_not_wait_longer_than_that_for_another_operation(
+    hvj: Hvj, nodes: Nodes, arm: ResourceManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horovodjob_cli.cluster.aks.BUSY_MINUTES", 0.01)
+    nodes.add("system-0", labels={}, gpus=0, on_azure=True)
+    arm.begin("upgrade agentpool", arm.clusters[1], arm.clusters[1].pools["system"])
+    with arm.hold():
+        result = hvj("cluster", "resize", "-n", POOL, "-t", "1", "--no-wait")
+    assert result.code == 1
+    assert "has been busy for 0.01 minutes: Operation is not allowed because there's an in progress" in result.stderr
+    assert "az aks operation-abort" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Managed cluster is in stopped state, and no operations except for start are allowed.",
+        "The pool is being upgraded to a version that its control plane has not.",
+    ],
+)
+def test_a_conflict_that_does_not_end_by_itself_is_reported_at_once(
+    hvj: Hvj, nodes: Nodes, arm: ResourceManager, message: str
+) -> None:
+    nodes.add("system-0", labels={}, gpus=0, on_azure=True)
+    arm.refuse_changes(409, "OperationNotAllowed", message)
+    result = hvj("cluster", "resize", "-n", POOL, "-t", "1", "--no-wait")
+    assert result.code == 1
+    assert message.rstrip(".") in result.stderr
+    assert sum(method == "PUT" for method, _ in arm.requests) == 1
+
+
+def test_a_missing_right_to_the_subnet_names_its_role(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
+    nodes.add("system-0", labels={}, gpus=0, on_azure=True)
+    subnet = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/net/providers/Microsoft.Network/virtualNetworks/v/subnets/s"
+    arm.refuse_changes(
+        403,
+        "LinkedAuthorizationFailed",
+        f"The client '{CLIENT}' with object id '{CLIENT}' has permission to perform action "
+        f"'Microsoft.ContainerService/managedClusters/agentPools/write' on scope '{arm.clusters[1].id}'; however, it "
+        "does not have permission to perform action(s) 'Microsoft.Network/virtualNetworks/subnets/join/action' on the "
+        f"linked scope(s) '{subnet}' (respectively) or the linked scope(s) are invalid.",
+    )
+    result = hvj("cluster", "create", "-n", "gpus", "-s", SIZE, "-t", "1", "--subnet", subnet, "--quiet")
+    assert result.code == 1
+    assert (
+        f"az role assignment create --role 'Network Contributor' --assignee <you> --scope {subnet}\n" in result.stderr
+    )
+    assert "Azure Kubernetes Service Contributor Role" not in result.stderr
 
 
 def test_a_change_is_based_on_the_newest_version_of_the_pool(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.cluster.aks_cluster import aks_cluster
+from cli.cluster.aks_cluster import CLIENT, aks_cluster
 from cli.cluster.nodes import Nodes
 from cli.cluster_state import ClusterState, condition
 from cli.program import Hvj, Result, run, terminal
@@ -72,9 +72,9 @@ class ClusterSetup:
             drivers = [{"name": DRIVER, "nodeID": name, "topologyKeys": []}]
             self.create("/apis/storage.k8s.io/v1/csinodes", {"metadata": {"name": name}, "spec": {"drivers": drivers}})
 
-    def add_daemon_set(self, name: str) -> None:
+    def add_daemon_set(self, name: str, image: str = "main:1") -> None:
         labels = {"app": name}
-        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "main:1"}]}}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": image}]}}
         body = {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
         self.create("/apis/apps/v1/namespaces/kube-system/daemonsets", body)
 
@@ -347,6 +347,14 @@ def test_a_taint_that_the_job_does_not_tolerate_is_reported(doctor: Doctor, clus
     assert rows(doctor(worker={"replicas": 1, "gpus": 1}, spot=True), "GPUs")[0][0] == "ok"
 
 
+def test_a_launcher_of_a_spot_job_without_a_regular_node_is_reported(
+    doctor: Doctor, cluster_setup: ClusterSetup
+) -> None:
+    cluster_setup.nodes.add("node-0", labels={"kubernetes.azure.com/scalesetpriority": "spot"})
+    messages = [message for _, message in rows(doctor(worker={"replicas": 1, "gpus": 1}, spot=True), "GPUs")]
+    assert "all nodes are spot nodes, and the launcher of job train (spec.spot) never runs on one" in messages
+
+
 def test_a_missing_csi_driver_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
     finding = failed_row(doctor(azureFiles=[SHARE]), "CSI driver")
     assert f"the CSI driver {DRIVER}" in finding["message"]
@@ -430,6 +438,49 @@ def test_an_account_that_cannot_be_reached_is_not_checked(
     cluster_setup.add_secret(azurestorageaccountname="mystorageaccount", azurestorageaccountkey="a2V5")
     ((result, message),) = rows(doctor(azureFiles=[SHARE]), "storage")
     assert (result, "no connection" in message) == ("not checked", True)
+
+
+@pytest.mark.parametrize(
+    ("image", "result"),
+    [
+        ("mcr.microsoft.com/oss/v2/kubernetes-csi/azurefile-csi:v1.35.1", "blocks"),
+        ("mcr.microsoft.com/oss/v2/kubernetes-csi/azurefile-csi:v1.35.3", "ok"),
+        ("mcr.microsoft.com/oss/v2/kubernetes-csi/azurefile-csi:v1.36.0-rc1", "ok"),
+        ("mirror.example.com/azurefile-csi@sha256:1111", "not checked"),
+    ],
+)
+def test_a_driver_that_cannot_mount_with_an_identity_is_reported(
+    doctor: Doctor, cluster_setup: ClusterSetup, image: str, result: str
+) -> None:
+    cluster_setup.add_driver()
+    cluster_setup.add_daemon_set("csi-azurefile-node", image)
+    assert [found for found, _ in rows(doctor(azureFiles=[SHARE | {"clientID": "1111"}]), "CSI driver")] == [
+        *([result] if result != "ok" else []),
+        "ok",
+        *([result] if result == "ok" else []),
+    ]
+    assert [found for found, _ in rows(doctor(azureFiles=[SHARE]), "CSI driver")] == ["ok"]
+
+
+def test_a_node_image_window_is_advised_to_those_who_may_read_it(
+    doctor: Doctor, cluster_setup: ClusterSetup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert rows(doctor(), "node images") == []
+    cluster_setup.nodes.add("node-0", on_azure=True)
+    with aks_cluster(cluster_setup.api, cluster_setup.namespace, tmp_path) as (arm, environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        (finding,) = [each for each in records(doctor()) if each["check"] == "node images"]
+        assert (finding["result"], "the jobs on them restart" in finding["message"]) == ("warning", True)
+        assert "--name aksManagedNodeOSUpgradeSchedule" in finding["command"]
+        arm.clusters[1].maintenance = ["default"]
+        assert rows(doctor(), "node images")[0][0] == "warning"
+        arm.clusters[1].maintenance = ["default", "aksManagedAutoUpgradeSchedule", "aksManagedNodeOSUpgradeSchedule"]
+        assert rows(doctor(), "node images")[0][0] == "ok"
+        arm.clusters[1].maintenance, arm.clusters[1].node_os_channel = [], "None"
+        assert rows(doctor(), "node images")[0][0] == "ok"
+        arm.assign(CLIENT, None)
+        assert rows(doctor(), "node images")[0][0] == "not checked"
 
 
 @pytest.mark.parametrize("share", [{"clientID": "1111"}, {"protocol": "nfs"}])

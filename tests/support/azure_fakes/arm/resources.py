@@ -40,7 +40,10 @@ class Cluster:
     name: str
     location: str
     pools: dict[str, Pool] = field(default_factory=dict)
-    version: str = "1.34.2"
+    version: str = "1.36.1"
+    node_os_channel: str = "NodeImage"
+    maintenance: list[str] = field(default_factory=list)
+    """Names of the maintenance configurations."""
 
     @property
     def id(self) -> str:
@@ -64,9 +67,20 @@ class Cluster:
             "nodeResourceGroup": self.node_group,
             "enableRBAC": True,
             "oidcIssuerProfile": {"enabled": True},
+            "autoUpgradeProfile": {"nodeOSUpgradeChannel": self.node_os_channel},
         }
         identity = {"id": self.id, "name": self.name, "type": CLUSTER_TYPE, "location": self.location, "tags": {}}
         return {**identity, "sku": {"name": "Base", "tier": "Free"}, "properties": properties}
+
+    def maintenance_bodies(self) -> list[dict[str, Any]]:
+        """The maintenance configurations, each with a weekly window."""
+        kind = f"{CLUSTER_TYPE}/maintenanceConfigurations"
+        schedule = {"schedule": {"weekly": {"intervalWeeks": 1, "dayOfWeek": "Sunday"}}, "durationHours": 4}
+        properties = {"maintenanceWindow": {**schedule, "utcOffset": "+00:00", "startTime": "02:00"}}
+        return [
+            {"id": f"{self.id}/maintenanceConfigurations/{name}", "name": name, "type": kind, "properties": properties}
+            for name in self.maintenance
+        ]
 
     def cores(self) -> int:
         return sum(CORES.get(pool.properties["vmSize"], 1) * pool.properties["count"] for pool in self.pools.values())

@@ -46,7 +46,7 @@ NEVER = 10**9
 PAGE_SIZE = 2
 CLUSTERS = re.compile(
     rf"/subscriptions/(?P<subscription>[^/]+)(/resourcegroups/(?P<group>[^/]+))?/providers/{PROVIDER}"
-    r"/managedclusters(/(?P<cluster>[^/]+)(/agentpools(?P<pools>(/(?P<pool>[^/]+))?))?)?",
+    r"/managedclusters(/(?P<cluster>[^/]+)(/agentpools(?P<pools>(/(?P<pool>[^/]+))?)|/(?P<windows>maintenanceconfigurations))?)?",
     re.IGNORECASE,
 )
 OPERATIONS = re.compile(
@@ -80,6 +80,7 @@ class ResourceManager(HttpsServer):
         self._operations: dict[str, Operation] = {}
         self._throttled: list[int] = []
         self._next_error: ArmError | None = None
+        self._refusal: ArmError | None = None
         self._interference: dict[str, Any] = {}
         self._held = False
         self._lock = threading.RLock()
@@ -96,6 +97,10 @@ class ResourceManager(HttpsServer):
     def fail_next_operation(self, code: str, message: str) -> None:
         """Makes the next long-running operation fail."""
         self._next_error = ArmError(409, code, message)
+
+    def refuse_changes(self, status: int, code: str, message: str) -> None:
+        """Makes every change of a pool fail at once."""
+        self._refusal = ArmError(status, code, message)
 
     def interfere(self, **properties: Any) -> None:
         """Simulates another client that changes or creates the pool between the next GET and its PUT."""
@@ -147,6 +152,8 @@ class ResourceManager(HttpsServer):
         cluster = next((each for each in clusters if each.name.lower() == name.lower()), None)
         if cluster is None:
             raise cluster_not_found(group, name)
+        if found["windows"]:
+            return self._page(request, cluster.maintenance_bodies())
         if found["pools"] is None:
             return Response(200, cluster.body()) if request.method == "GET" else Response(405)
         if pool is None:
@@ -181,7 +188,8 @@ class ResourceManager(HttpsServer):
         verb = {"GET": "read", "DELETE": "delete"}.get(request.method, "write")
         if role is Role.CONTRIBUTOR or (role is Role.READER and verb == "read"):
             return
-        kind = "managedClusters" if found["pools"] is None else "managedClusters/agentPools"
+        kinds = {"pools": "managedClusters/agentPools", "windows": "managedClusters/maintenanceConfigurations"}
+        kind = next((kind for part, kind in kinds.items() if found[part] is not None), "managedClusters")
         raise not_authorized(principal, f"Microsoft.ContainerService/{kind}/{verb}", request.path)
 
     def _clusters(self, subscription: str, group: str | None) -> list[Cluster]:
@@ -224,6 +232,8 @@ class ResourceManager(HttpsServer):
         if expected != "*" and (pool is None or expected != pool.etag):
             raise precondition_failed()
         self._refuse_while_busy(cluster)
+        if self._refusal:
+            raise self._refusal
         current = pool.properties if pool else None
         properties = validated(name, json.loads(request.body).get("properties", {}), current)
         check_quota(cluster, properties, current, self.vcpu_quota)
