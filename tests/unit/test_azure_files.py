@@ -103,6 +103,14 @@ def test_an_nfs_share_is_mounted_by_the_kubelet_itself() -> None:
         ('secrets "azure-storage-account-mystorageaccount-secret" not found', "kubectl create secret generic"),
         ("accountName(x) or accountKey is empty", "keys azurestorageaccountname and azurestorageaccountkey"),
         ("mount error(13): Permission denied", "az storage account keys list --account-name mystorageaccount"),
+        ("mount error(13): Permission denied", "allowSharedKeyAccess prints as false: set clientID in spec.azureFiles"),
+        (
+            "rpc error: code = PermissionDenied desc = inline volume Secret batchaidev/key: service account "
+            "system:serviceaccount:batchaidev:default is not authorized to get it",
+            "kubectl create role read-share-keys --namespace team --verb=get --resource=secrets "
+            "--resource-name=azure-storage-account-mystorageaccount-secret && kubectl create rolebinding",
+        ),
+        ("mount.nfs: access denied by server while mounting x:/x/myshare", "encryptInTransit"),
         ("mount error(2): No such file or directory", "az storage share-rm create"),
         ("mount error(115): Operation now in progress", "port 445"),
         ("mount error: could not resolve address for x.file.core.windows.net", "no such storage account"),
@@ -114,3 +122,22 @@ def test_a_failed_mount_has_a_message_with_the_remedy(words: str, remedy: str) -
     text = azure_files.mount_remedy(training_job(azureFiles=[SHARE]), f"MountVolume.SetUp failed for volume: {words}")
     assert remedy in text
     assert bool(text) is bool(remedy)
+
+
+def test_a_mount_that_is_denied_to_a_managed_identity_names_its_role_and_not_a_key() -> None:
+    keyless = {**SHARE, "name": "keyless", "account": "other", "clientID": "11111111-2222-3333-4444-555555555555"}
+    job = training_job(azureFiles=[SHARE, keyless])
+    failed = 'MountVolume.SetUp failed for volume "horovodjob-share-{}" : mount error(13): Permission denied'
+    text = azure_files.mount_remedy(job, failed.format("keyless"))
+    assert "role 'Storage File Data SMB MI Admin' on account other" in text
+    assert "az storage account update --name other --enable-smb-oauth true" in text
+    assert "keys list" not in text
+    assert "keys list --account-name mystorageaccount;" in azure_files.mount_remedy(job, failed.format("myshare"))
+
+
+def test_the_role_for_the_key_is_that_of_the_jobs_service_account() -> None:
+    job = training_job(azureFiles=[{**SHARE, "secretName": "key"}], serviceAccountName="trainer")
+    denied = "inline volume Secret batchaidev/key: service account system:serviceaccount:x is not authorized to get it"
+    text = azure_files.mount_remedy(job, denied)
+    assert "--resource-name=key " in text
+    assert f"--serviceaccount={job.metadata.namespace}:trainer" in text

@@ -61,7 +61,8 @@ class AzureFileShare(Model):
             None,
             alias="clientID",
             description="Client ID of a managed identity for workload identity, in place of an account key. The "
-            "identity must trust the service account of the job, and the CSI driver must have version 1.35 or newer.",
+            "identity must trust the service account of the job, and the CSI driver must have version 1.35.3 or newer "
+            "(AKS 1.36).",
         )
     )
     relative_mount_path: RelativePath | None = Field(

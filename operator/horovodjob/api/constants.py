@@ -38,6 +38,8 @@ ANNOTATION_PRIORITY_CLASS = "horovodjob.dev/priority-class"
 """The class that the priority of a Workload is from, if that is not its priorityClassRef."""
 GPU_RESOURCE = "nvidia.com/gpu"
 AKS_POOL_LABEL = "kubernetes.azure.com/agentpool"
+# AKS sets the first, and the second in earlier versions; Karpenter sets the third.
+POOL_LABELS = (AKS_POOL_LABEL, "agentpool", "karpenter.sh/nodepool")
 AKS_PRIORITY_TAINT = "kubernetes.azure.com/scalesetpriority"
 # AKS sets the first, and the second as its successor; Karpenter sets the third.
 SPOT_LABELS = (AKS_PRIORITY_TAINT, "kubernetes.azure.com/priority", "karpenter.sh/capacity-type")

@@ -71,21 +71,27 @@ class HorovodJobSpec(Model):
         "workers.",
     )
     pool: LabelValue | None = Field(
-        None, description="AKS node pool, as a node selector on kubernetes.azure.com/agentpool.", min_length=1
+        None,
+        description="AKS node pool, as a node selector on kubernetes.azure.com/agentpool. With spot it is that of the "
+        "workers.",
+        min_length=1,
     )
     node_selector: dict[str, LabelValue] | None = Field(
         None,
-        description="Required labels of the nodes of launcher and workers.",
+        description="Required labels of the nodes of launcher and workers; with spot, those of a pool or of spot nodes "
+        "apply to the workers only.",
         json_schema_extra={"maxProperties": 64},
     )
     tolerations: tuple[Toleration, ...] | None = Field(
         None,
         description="Taints that launcher and workers tolerate. Workers with GPUs always tolerate the taints of GPU "
-        "nodes, sku=gpu and nvidia.com/gpu, and so does the launcher if pool is set.",
+        "nodes, sku=gpu and nvidia.com/gpu, and so does a launcher that runs in a pool.",
         max_length=64,
     )
     spot: bool = Field(
-        False, description="Whether workers tolerate and prefer AKS spot nodes; the launcher never runs on one."
+        False,
+        description="Whether workers tolerate and prefer AKS spot nodes; the launcher never runs on one, and so not in "
+        "the pool of the workers unless its template selects that.",
     )
     priority_class_name: Name | None = Field(None, description="PriorityClass of the pods.")
     service_account_name: Name | None = Field(

@@ -12,7 +12,10 @@ SPOT = {"key": "kubernetes.azure.com/scalesetpriority", "operator": "Equal", "va
 
 
 def test_workers_of_a_spot_job_prefer_spot_nodes_and_the_launcher_never_runs_on_one(submit_job: Submit) -> None:
-    specs = {role: pod["spec"] for role, pod in submit_job(spot=True).wait_for_pods().items()}
+    pods = submit_job(spot=True, pool="gpuspot").wait_for_pods()
+    specs = {role: pod["spec"] for role, pod in pods.items()}
+    assert specs["worker-1"]["nodeSelector"] == {"kubernetes.azure.com/agentpool": "gpuspot"}
+    assert "nodeSelector" not in specs["launcher"]
     assert SPOT in specs["worker-1"]["tolerations"]
     assert SPOT not in specs["launcher"]["tolerations"]
     preferred = node_affinity(specs["worker-1"])["preferredDuringSchedulingIgnoredDuringExecution"]

@@ -25,6 +25,8 @@ SMB_OPTIONS = (
     "actimeo=30",
 )
 PORT_CLOSED = "the node cannot reach port 445 of the account: open it in network security group and firewall"
+# The remedy depends on how the share is mounted.
+DENIED = "denied"
 # Parts of messages of mount.cifs, the driver and the kubelet in lower case, and what the user can do.
 REMEDIES = (
     (
@@ -42,8 +44,19 @@ REMEDIES = (
     ),
     (
         ("mount error(13)",),
-        "the account's key is not the one in the Secret, or the account's firewall refuses the node: compare with "
-        "az storage account keys list --account-name {accounts}",
+        DENIED,
+    ),
+    (
+        ("inline volume secret ", " is not authorized to get it"),
+        "the driver runs with --inline-volume-secret-authz=enforce: grant it with kubectl create role read-share-keys "
+        "--namespace {namespace} --verb=get --resource=secrets {secrets} && kubectl create rolebinding "
+        "read-share-keys --namespace {namespace} --role=read-share-keys "
+        "--serviceaccount={namespace}:{service_account}; shares with clientID need no Secret",
+    ),
+    (
+        ("access denied by server while mounting",),
+        "the account requires secure transfer, which mounts over NFS from a node have not: mount a PersistentVolume "
+        "with encryptInTransit (docs/aks.md), or the account's network rules refuse the node",
     ),
     (
         ("mount error(2)",),
@@ -59,14 +72,42 @@ REMEDIES = (
 )
 
 
+# mount.cifs has one message for all of them.
+KEY_DENIED = (
+    "the account's key is not the one in the Secret, or the account's firewall refuses the node: compare with "
+    "az storage account keys list --account-name {accounts}; or the account allows no keys, which "
+    "az storage account show --name {accounts} --query allowSharedKeyAccess prints as false: "
+    "set clientID in spec.azureFiles in place of the Secret"
+)
+IDENTITY_DENIED = (
+    "the managed identity of clientID lacks the role 'Storage File Data SMB MI Admin' on account {accounts}, or the "
+    "account does not allow OAuth over SMB: az storage account update --name {accounts} --enable-smb-oauth true; or "
+    "the account's firewall refuses the node"
+)
+
+
 def mount_remedy(job: HorovodJob, warning: str) -> str:
     """What the user can do about a failed mount, given the kubelet's warning; empty if no remedy is known."""
     text = warning.lower()
-    accounts = ", ".join(dict.fromkeys(share.account for share in job.spec.azure_files or ()))
-    for patterns, remedy in REMEDIES:
-        if accounts and all(pattern in text for pattern in patterns):
-            return remedy.format(namespace=job.metadata.namespace, accounts=accounts)
-    return ""
+    shares = job.spec.azure_files or ()
+    shares = tuple(share for share in shares if f'"{_volume_name(share)}"' in text) or shares
+    remedy = next((words for patterns, words in REMEDIES if all(pattern in text for pattern in patterns)), "")
+    if remedy == DENIED:
+        remedy = IDENTITY_DENIED if all(share.client_id for share in shares) else KEY_DENIED
+    if not shares:
+        return ""
+    return remedy.format(
+        namespace=job.metadata.namespace,
+        accounts=", ".join(dict.fromkeys(share.account for share in shares)),
+        secrets=" ".join(f"--resource-name={name}" for name in _key_secrets(job)),
+        service_account=job.spec.service_account_name or "default",
+    )
+
+
+def _key_secrets(job: HorovodJob) -> list[str]:
+    """The Secrets with keys that the pods of the job mount, each once."""
+    shares = (share for share in job.spec.azure_files or () if share.protocol == "smb" and not share.client_id)
+    return list(dict.fromkeys(share.key_secret for share in shares))
 
 
 def volumes(job: HorovodJob, pods: RolePods) -> list[dict[str, Any]]:

@@ -3,12 +3,33 @@
 from collections.abc import Mapping
 from typing import Any
 
-from horovodjob.api.constants import AKS_PRIORITY_TAINT, SPOT_LABELS, Gang
+from horovodjob.api.constants import AKS_POOL_LABEL, AKS_PRIORITY_TAINT, POOL_LABELS, SPOT_LABELS, Gang, Role
 from horovodjob.api.job import HorovodJob
 
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 VOLCANO_SCHEDULER = "volcano"
 SPOT_TOLERATION = {"key": AKS_PRIORITY_TAINT, "operator": "Equal", "value": "spot", "effect": "NoSchedule"}
+
+
+def node_selector(job: HorovodJob, role: Role) -> dict[str, str]:
+    """Required labels of the node of a generated pod, by `pool` and `nodeSelector`.
+
+    The launcher of a spot job never runs on a spot node, so it is not bound to the pool of the workers, which can have
+    spot nodes only.
+    """
+    spec = job.spec
+    labels = {**(spec.node_selector or {}), **({AKS_POOL_LABEL: spec.pool} if spec.pool else {})}
+    if not spec.spot or role is not Role.LAUNCHER:
+        return labels
+    spot = dict.fromkeys(SPOT_LABELS, "spot")
+    return {label: value for label, value in labels.items() if label not in POOL_LABELS and spot.get(label) != value}
+
+
+def selects_pool(job: HorovodJob, role: Role) -> bool:
+    """Whether a pod is bound to a pool of AKS, by the spec or by the template of a launcher."""
+    template = (job.spec.launcher.template or {}).get("spec")
+    own = template.get("nodeSelector") if role is Role.LAUNCHER and isinstance(template, Mapping) else None
+    return AKS_POOL_LABEL in node_selector(job, role) or (isinstance(own, Mapping) and bool(own.get(AKS_POOL_LABEL)))
 
 
 def prefer_spot_nodes(pod_spec: dict[str, Any]) -> None:

@@ -3,13 +3,13 @@
 from typing import Any
 
 from horovodjob.api.base import api_fields
-from horovodjob.api.constants import AKS_POOL_LABEL, GPU_RESOURCE, KUEUE_PREFIX, PodSecurity, Role
+from horovodjob.api.constants import GPU_RESOURCE, KUEUE_PREFIX, PodSecurity, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.pod_fields import Resources
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.resources.parts.environment import environment
 from horovodjob_operator.domain.resources.parts.metadata import owner_reference
-from horovodjob_operator.domain.resources.parts.placement import add_membership
+from horovodjob_operator.domain.resources.parts.placement import add_membership, node_selector, selects_pool
 from horovodjob_operator.domain.resources.parts.storage import volume_mounts, volumes
 from horovodjob_operator.errors import InvalidJob
 from horovodjob_operator.start_scripts import START
@@ -20,6 +20,13 @@ GPU_TOLERATIONS = (
     {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
     {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"},
 )
+# Neither the cluster autoscaler nor Karpenter may remove the node of a running job to save nodes. Both ignore pods that
+# have ended.
+POD_ANNOTATIONS = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+    "sidecar.istio.io/inject": "false",
+}
 # Kueue reads these annotations from pods too.
 TOPOLOGY_PREFIX = f"{KUEUE_PREFIX}podset-"
 
@@ -82,8 +89,8 @@ def build_pod(
     spec = job.spec
     topology = {key: text for key, text in job.metadata.annotations.items() if key.startswith(TOPOLOGY_PREFIX)}
     tolerations = [api_fields(toleration) for toleration in spec.tolerations or ()]
-    # With `pool` the launcher runs in the pool too, and GPU pools of AKS have a taint.
-    if spec.worker.gpus and (role is Role.WORKER or spec.launcher.as_worker or spec.pool):
+    # In a pool of GPU nodes, which have a taint on AKS, the launcher tolerates it too.
+    if spec.worker.gpus and (role is Role.WORKER or spec.launcher.as_worker or selects_pool(job, role)):
         tolerations += [dict(toleration) for toleration in GPU_TOLERATIONS]
     pod_spec: dict[str, Any] = {
         "restartPolicy": "Never",
@@ -92,7 +99,7 @@ def build_pod(
         "containers": [container],
         "volumes": volumes(job, role, secret_names),
         "tolerations": tolerations,
-        "nodeSelector": {**(spec.node_selector or {}), **({AKS_POOL_LABEL: spec.pool} if spec.pool else {})},
+        "nodeSelector": node_selector(job, role),
     }
     if spec.network.service:
         pod_spec |= {"hostname": name, "subdomain": job.metadata.name}
@@ -109,8 +116,7 @@ def build_pod(
             "name": name,
             "namespace": job.metadata.namespace,
             "labels": labels,
-            "annotations": topology
-            | {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "sidecar.istio.io/inject": "false"},
+            "annotations": topology | dict(POD_ANNOTATIONS),
             "ownerReferences": [owner_reference(job)],
         },
         "spec": pod_spec,
