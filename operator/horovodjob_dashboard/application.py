@@ -78,12 +78,16 @@ class _Requests:
             return self._message(request, str(found), status)
 
     def _message(self, request: web.Request, sentence: str, status: int) -> web.Response:
-        return self._pages.page(request, "message.html", {"sentence": sentence}, status)
+        # The answer to a button remains until it was read.
+        is_tried_again = request.method == "GET" and (status >= 500 or status == 429)
+        values = {"sentence": sentence, "is_tried_again": is_tried_again}
+        return self._pages.page(request, "message.html", values, status)
 
     def _sign_in(self, request: web.Request, sentence: str) -> web.Response:
         template = "sign_in.html" if self._pages.has_sessions else "message.html"
         target = request.path_qs if request.method == "GET" else f"{self._pages.root}/"
-        return self._pages.page(request, template, {"sentence": sentence, "target": target}, 401)
+        values = {"sentence": sentence, "target": target, "is_tried_again": False}
+        return self._pages.page(request, template, values, 401)
 
 
 def application(

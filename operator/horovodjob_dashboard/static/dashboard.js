@@ -60,6 +60,18 @@ function keepCurrent(part) {
   });
 }
 
+// Opens a page again whose error may pass, such as while the API server is away, and shows its newest sentence.
+async function openAgain() {
+  for (let failures = 1; ; failures += 1) {
+    await pause(Math.min(500 * 2 ** failures, LONGEST_PAUSE_MS));
+    await untilSeen();
+    const response = await ask(location.href, {signal: AbortSignal.timeout(SILENT_MS)}).catch(() => null);
+    if (response && response.status < 500 && response.status !== 429) { location.reload(); return; }
+    const sentence = response ? await sentenceOf(response).catch(() => LOST) : LOST;
+    document.querySelector("main .problem").textContent = sentence;
+  }
+}
+
 function followLog(form) {
   const lines = document.getElementById("lines");
   if (!lines) return;
@@ -156,4 +168,5 @@ for (const link of document.querySelectorAll(".views a")) {
 for (const part of document.querySelectorAll("[data-live]")) keepCurrent(part);
 // The script of the page, which folds parts of the log, comes after this one.
 document.addEventListener("DOMContentLoaded", () => { for (const log of document.querySelectorAll("#log")) followLog(log); });
+if (document.getElementById("again")) openAgain();
 for (const filter of document.querySelectorAll("#filter")) filter.addEventListener("change", () => filter.submit());

@@ -9,8 +9,14 @@
     return;
   }
   const secret = localStorage.getItem("horovodjob-page") ?? "";
-  const response = await fetch(location.href, {headers: {"X-HorovodJob-Page": secret}});
-  const text = await response.text();  // also that of an error
+  let text = "";  // also that of an error
+  for (let pauseMs = 1000; !text; pauseMs = Math.min(2 * pauseMs, 30_000)) {
+    const response = await fetch(location.href, {headers: {"X-HorovodJob-Page": secret}}).catch(() => null);
+    text = await response?.text().catch(() => "") ?? "";
+    if (text) break;
+    document.body.textContent = "The connection is lost; trying again.";
+    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+  }
   document.open();
   document.write(text);
   document.close();

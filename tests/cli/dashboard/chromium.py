@@ -94,7 +94,17 @@ class Chromium:
 
     def shows(self, *texts: str) -> Self:
         """Waits until the page shows these texts."""
-        wait_for(f"{texts} in the page", lambda: all(each in self.text for each in texts), seconds=SECONDS)
+        shown = ""
+
+        def has_texts() -> bool:
+            nonlocal shown
+            shown = self.text
+            return all(each in shown for each in texts)
+
+        try:
+            wait_for(f"{texts} in the page", has_texts, seconds=SECONDS)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it shows: {shown[:2000]}") from None
         return self
 
     def show(self, *, scheme: str = "light", width: int = 1280, height: int = 900) -> None:

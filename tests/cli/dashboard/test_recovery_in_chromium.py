@@ -21,6 +21,17 @@ from support.api_client import Api, wait_for
 TABS = 8
 ROWS = "return [...document.querySelectorAll('#rows tbody tr')].map((row) => row.id.split('/')[1])"
 LINES = "return document.getElementById('lines').textContent"
+# The document that asks for the page with the secret of the session, whose first two requests are lost.
+PAGE_WITHOUT_CONNECTION = """
+const connected = fetch;
+let lost = 2;
+window.fetch = (...request) => lost-- > 0 ? Promise.reject(new TypeError("Failed to fetch")) : connected(...request);
+document.head.innerHTML = '<meta name="page-secret" content=""><meta name="page-target" content="">';
+document.body.textContent = "";
+const script = document.createElement("script");
+script.src = "/static/page.js";
+document.head.append(script);
+"""
 MARK = "window.isTheFirstDocument = true"
 IS_MARKED = "return window.isTheFirstDocument"
 
@@ -83,6 +94,29 @@ def test_the_api_server_is_away(
             cluster.run("first")
         comes_back(page, "second", "Running")
         assert sorted(page.run(ROWS)) == ["first", "second"]
+
+
+def test_a_page_that_is_opened_while_the_api_server_is_away(
+    started_chromium: Chromium, api: Api, token: str, cluster: ClusterState, tmp_path: Path
+) -> None:
+    cluster.create("first")
+    path = f"/?namespace={cluster.namespace}"
+    with behind_a_proxy(api, tmp_path) as (server, connection):
+        page = signed_in(started_chromium, server, token, path).shows("first")
+        with connection.away():
+            page.shows("no connection to 127.0.0.1")  # and no answer about rights is remembered
+            page.open(f"{server.origin}{path}").shows("This page cannot be shown no connection", "Trying again.")
+        page.shows("first", "Queued")
+
+
+def test_a_page_with_its_first_requests_lost(
+    started_chromium: Chromium, api: Api, token: str, cluster: ClusterState, tmp_path: Path
+) -> None:
+    cluster.create("first")
+    with in_cluster(api, tmp_path) as server:
+        page = signed_in(started_chromium, server, token, "/").shows("first")
+        page.run(PAGE_WITHOUT_CONNECTION)
+        page.shows("The connection is lost; trying again.").shows("first", "Queued")
 
 
 def test_a_log_continues_after_the_api_server_was_away(
