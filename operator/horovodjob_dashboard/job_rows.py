@@ -28,6 +28,8 @@ TIMES: dict[str, Callable[[Any], Any]] = {
 # Between the words of a program that failed and what the operator says about its end.
 OPERATOR_WORDS = f" ({Reason.RANK_FAILED}: "
 _ENDED = re.compile(r"(attempt \d+ ended, )?(.*)", re.DOTALL)
+# The operator's message about a training without progress: since when, and the ranks that the others wait for.
+_STALL = re.compile(r"([^()]{0,100}no step since \S+(?: \(usual: [^)]*\))?): (.+)", re.DOTALL)
 # What deployed a job, by the label or annotation that each tool sets on its objects.
 DEPLOYERS = {
     "meta.helm.sh/release-name": "Helm release",
@@ -51,9 +53,9 @@ class JobRow:
     """Who the job belongs to, or what deployed it; empty if nothing names either."""
     phase: str
     sentence: str
-    """Why the job is in this phase; of a program that failed, its own words."""
+    """Why the job is in this phase; of a program that failed, its own words; of one that hangs, where."""
     detail: str
-    """What the operator adds to the words of a program; empty without them."""
+    """What the operator adds to the cause of a failure or a stall; empty without one."""
     percent: float | None
     """Completed part of the training, 0 to 100."""
     eta: str
@@ -232,11 +234,14 @@ def _row(job: Mapping[str, Any]) -> JobRow:
 
 
 def cause(text: str) -> tuple[str, str]:
-    """The words of a program in the message about its end, and what the operator says; of another message, all of it.
+    """The cause of a failure or a stall, and what the operator says about it; of another message, all of it.
 
     `ValueError: x (RankFailed: mpirun ended with exit code 3; attempt 1)` begins with the words of the program, and
-    `attempt 1 ended, ValueError: x (RankFailed: ...); attempt 2 starts at 12:00:00Z` contains them.
+    `attempt 1 ended, ValueError: x (RankFailed: ...); attempt 2 starts at 12:00:00Z` contains them. `no step since
+    14:32:10Z: rank 5 (worker 2, node gpu-7) is stopped` ends with the rank that the others wait for.
     """
+    if stall := _STALL.fullmatch(text):
+        return stall[2], stall[1]
     before, separator, after = text.rpartition(OPERATOR_WORDS)
     found = _ENDED.fullmatch(before) if separator else None
     attempt, words = found.groups("") if found else ("", "")

@@ -8,6 +8,7 @@ from cli.kubelet import NODE, Kubelet
 from support.api_client import Object, wait_for
 
 CAUSE = "ValueError: the loss is not a number since step 2"
+STALL, STALLED = "no step since 14:32:10Z (usual: 0.8 s)", "rank 1 (worker 1, node gpu-7) is stopped; the other waits"
 END = "RankFailed: mpirun ended with exit code 3; attempt 1"
 RULE = "-" * 74
 MPIRUN = (
@@ -61,6 +62,22 @@ def test_the_cause_is_first_in_the_list_and_on_the_page(page: Chromium, address:
     assert END not in page.text
     text = open_job(page, address, cluster).shows(CAUSE, END).text
     assert text.index(CAUSE) < text.index(END) < text.index("Workers")
+
+
+def test_the_rank_that_hangs_is_first_in_the_list_and_on_the_page_until_it_continues(
+    page: Chromium, address: str, cluster: ClusterState
+) -> None:
+    cluster.create()
+    running = condition("Running", "RanksRunning", "2 ranks run")
+    stalled = condition("Progressing", "TrainingStalled", f"{STALL}: {STALLED}") | {"status": "False"}
+    cluster.run(conditions=[running, stalled])
+    page.shows(f"Running {STALLED}")
+    text = open_job(page, address, cluster).shows(STALL).text
+    assert text.index(STALLED) < text.index(STALL) < text.index("Workers")
+    assert page.run("return document.querySelector('.lead.cause').textContent") == STALLED
+    progressing = condition("Progressing", "StepsCompleted", "the training completes steps")
+    cluster.run(conditions=[running, progressing])
+    wait_for("no cause", lambda: not page.run("return document.querySelector('.lead.cause')"))
 
 
 def test_what_the_program_does_now_is_text_at_the_top(page: Chromium, address: str, cluster: ClusterState) -> None:
