@@ -52,6 +52,13 @@ def escaped_stream(text: str) -> str:
     return "".join(part if part in "\r\n" else escaped_output(part) for part in re.split("([\r\n])", text))
 
 
+def shortened(text: str, length: int = 48) -> str:
+    """One line of at most this length, with the beginning and the end of a longer text."""
+    line = " ".join(text.split())
+    begin = (length - 1) // 2
+    return line if len(line) <= length else f"{line[:begin]}…{line[begin + 1 - length :]}"
+
+
 def _with_tabs(text: str) -> str:
     return "\t".join(map(escaped, text.split("\t")))
 

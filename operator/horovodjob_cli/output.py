@@ -9,7 +9,7 @@ from enum import StrEnum
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from horovodjob.escaping import UNSAFE, escaped, escaped_data, json_escaped
+from horovodjob.escaping import UNSAFE, escaped, escaped_data, json_escaped, shortened
 from horovodjob_cli.errors import UsageError, one_line
 
 # Columns of a table: title -> JMESPath expression on a record.
@@ -24,6 +24,10 @@ class Description(dict[str, str]):
 
 class Document(dict[str, str]):
     """Columns of a record that is JSON by default, also on a terminal."""
+
+
+class ShortTable(dict[str, str]):
+    """Columns with values of any length, such as a program, of which a table has the beginning and the end."""
 
 
 class ListTable(dict[str, str]):
@@ -271,10 +275,12 @@ def _selected(records: Sequence[Any] | Sorted, table: Table) -> tuple[list[str],
 
     expressions = [jmespath.compile(expression) for expression in table.values()]
 
-    def cells(record: Any) -> list[str]:
-        return [cell(expression.search(record)) for expression in expressions]
+    limited = shortened if isinstance(table, ShortTable) else str
 
-    return list(table), _each(records, cells)
+    def cells(record: Any) -> list[str]:
+        return [limited(cell(expression.search(record))) for expression in expressions]
+
+    return [limited(cell(title)) for title in table], _each(records, cells)
 
 
 def _each(records: Sequence[Any] | Sorted, make: Callable[[Any], Result]) -> list[Result]:

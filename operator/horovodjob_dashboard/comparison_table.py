@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from horovodjob.api.constants import ANNOTATION_PARAMETERS
+from horovodjob.escaping import shortened
 from horovodjob.training_history import Goal, comparison, declared_goal, default_metric, metric_names, rank
 from horovodjob_dashboard.curves import charts_of_jobs
 from horovodjob_dashboard.job_rows import row
@@ -78,7 +79,7 @@ class ComparedJob:
         if isinstance(value, Mapping):
             epoch = value["epoch"]
             return f"{value['value']:.5g}" + (f" (epoch {epoch})" if epoch is not None else "")
-        return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
+        return "" if value is None else f"{value:.5g}" if isinstance(value, float) else shortened(str(value))
 
 
 def comparison_of(jobs: Mapping[str, Object], choice: Choice) -> Object:
@@ -147,7 +148,7 @@ def _columns(rows: Sequence[ComparedJob], metric: str, goal: Goal | None, settin
     found = [Column(key, title, is_number=True) for key, title in ends.items() if metric]
     keys = {f"{SETTING}{name}": name for name in settings}
     found += [
-        Column(key, title, all(finite_number(each.values.get(key)) is not None for each in rows))
+        Column(key, shortened(title), all(finite_number(each.values.get(key)) is not None for each in rows))
         for key, title in keys.items()
     ]
     return [Column("job", "Job", is_number=False), Column("phase", "Phase", is_number=False), *found]

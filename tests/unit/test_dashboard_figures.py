@@ -24,6 +24,7 @@ from support.api_client import ROOT
 from unit.test_dashboard import NOON, PATHS, WHOLE, Object, changed, job, things, time_zone, trained
 
 __all__ = ["time_zone"]
+STALLED = "rank 5 (worker 2, node gpu-7) is stopped; the other 7 ranks wait in the exchange"
 
 
 @pytest.mark.parametrize(
@@ -71,6 +72,17 @@ def test_a_metric_that_was_never_a_number_has_marks_and_no_scale() -> None:
                 "attempt 1 ended, RankFailed: mpirun ended with exit code 3; attempt 2 starts at 12:00:00Z",
             ),
         ),
+        (f"no step since 14:32:10Z (usual: 0.8 s): {STALLED}", (STALLED, "no step since 14:32:10Z (usual: 0.8 s)")),
+        (f"no step since 14:32:10Z: {STALLED}", (STALLED, "no step since 14:32:10Z")),
+        (
+            f"attempt 1 ended, ProgressDeadlineExceeded: no step since 14:32:10Z: {STALLED} "
+            "(runPolicy.progressDeadlineSeconds is 600); attempt 2 starts at 14:50:00Z",
+            (
+                f"{STALLED} (runPolicy.progressDeadlineSeconds is 600); attempt 2 starts at 14:50:00Z",
+                "attempt 1 ended, ProgressDeadlineExceeded: no step since 14:32:10Z",
+            ),
+        ),
+        ("no step since 14:32:10Z", None),
         ("RankFailed: mpirun ended with exit code 3; attempt 1", None),
         (" (RankFailed: x)", None),
         ("attempt 1 ended,  (RankFailed: x)", None),
@@ -78,7 +90,7 @@ def test_a_metric_that_was_never_a_number_has_marks_and_no_scale() -> None:
         ("", None),
     ],
 )
-def test_the_words_of_the_program_are_the_cause_and_the_rest_is_a_detail(
+def test_the_words_of_the_program_or_the_rank_that_hangs_are_the_cause_and_the_rest_is_a_detail(
     message: str, expected: tuple[str, str] | None
 ) -> None:
     assert cause(message) == (expected or (message, ""))
@@ -247,6 +259,17 @@ def test_a_sweep_shows_all_trials_with_their_parameters_in_the_chosen_order() ->
     assert [axis.title for axis in axes.axes] == ["lr", "opt", "best loss"]
     assert (len(axes.lines), axes.lines[-1].name, axes.lines[-1].grade) == (11, "s-1", 0)
     assert "lr 0.1, opt adam, best loss 0.1" in axes.lines[-1].text
+
+
+def test_a_program_in_the_comparison_is_short() -> None:
+    jobs = {
+        f"team/{rate}": trial(str(rate), "{}", 1.0, options=["-c", "print()\n" * 99 + str(rate)]) for rate in (1, 2)
+    }
+    found = comparison_of(jobs, Choice(()))
+    (program,) = found["columns"][4:]
+    assert [each.text(program) for each in found["rows"]] == [
+        f"print() print() print()…rint() print() print() {rate}" for rate in (1, 2)
+    ]
 
 
 def test_the_script_of_the_curves_is_that_of_npm_and_has_its_licence_in_the_wheel() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horovodjob.escaping import COLOR, escaped, escaped_data, escaped_output
+from horovodjob.escaping import COLOR, escaped, escaped_data, escaped_output, shortened
 
 KEPT = {"\n", "\u200c", "\u200d"}  # line feed; joiners of scripts and emoji
 
@@ -51,3 +51,14 @@ def test_output_of_programs_keeps_tabs_and_colors_which_end_with_the_line() -> N
 @given(st.text(alphabet=st.sampled_from("\x1b\x9b\x07[]m0;\\a\tz\r\u202e")))
 def test_output_of_programs_has_colors_and_no_other_command(line: str) -> None:
     assert not set(COLOR.sub("", escaped_output(line))) & set("\x1b\x9b\x07\r\u202e")
+
+
+@given(st.text(), st.integers(3, 60))
+def test_a_long_text_has_its_beginning_and_its_end_on_one_line(text: str, length: int) -> None:
+    line, found = " ".join(text.split()), shortened(text, length)
+    assert len(found) <= length
+    if found != line:
+        begin, mark, end = found.partition("…") if "…" not in line else (found[: (length - 1) // 2], "…", "")
+        assert (mark, len(found)) == ("…", length)
+        assert line.startswith(begin)
+        assert line.endswith(end)

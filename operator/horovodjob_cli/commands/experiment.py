@@ -11,6 +11,7 @@ import typer
 from horovodjob import training_history
 from horovodjob.api.constants import LABEL_EXPERIMENT, ExecutionState
 from horovodjob.batchai import names
+from horovodjob.escaping import shortened
 from horovodjob.training_history import Goal
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.watch import wait_for_deletion
@@ -19,7 +20,7 @@ from horovodjob_cli.errors import CliError, NotFound
 from horovodjob_cli.jobs import batchai_records, job_creation, plots
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import ListedWorkspace, Name, NoWait, PlotOutput, Timeout, Workspace, Yes
-from horovodjob_cli.output import Format
+from horovodjob_cli.output import Format, ShortTable
 from horovodjob_cli.terminal_text import message
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "hvj"}
@@ -104,11 +105,16 @@ def compare(
         )
     settings = {each: f"settings.{json.dumps(each)}" for each in rows[0]["settings"]}
     if output is None or isinstance(output, Format):
-        return CommandResult(rows, table={"Job": "job", **_value_columns(chosen, goal), **settings})
-    flat = [{"job": row["job"], **_values(row), **row["settings"]} for row in rows]
+        return CommandResult(rows, table=ShortTable({"Job": "job", **_value_columns(chosen, goal), **settings}))
+    flat = [{"job": row["job"], **_values(row), **_shown(row["settings"])} for row in rows]
     plots.write_picture(Path(output), jobs, [chosen], flat)
     message(f"wrote {output}")
     return None
+
+
+def _shown(settings: kube.Object) -> kube.Object:
+    """The settings in the cells of a page."""
+    return {shortened(name): None if value is None else shortened(value) for name, value in settings.items()}
 
 
 def _value_columns(metric: str, goal: Goal | None) -> dict[str, str]:

@@ -71,6 +71,26 @@ def test_jobs_are_compared_by_the_settings_that_differ_with_the_best_first(hvj: 
     assert hvj("experiment", "compare", "-n", "cifar", "-m", "accuracy", *best).data == ["fast", "accuracy", 0.75]
 
 
+def test_programs_and_names_of_others_are_short_and_harmless_in_the_table(hvj: Hvj, cluster: ClusterState) -> None:
+    history = [{"epoch": 1, "time": TIME, "metrics": {"loss": 1.0}}]
+    for rate in (1, 2):
+        program = "import horovod\n" + "print('step')\n" * 500 + f"rate = {rate}"
+        command = ["python3", "-c", program, f"--\x1b[2J=\x1b[{rate}m"]
+        cluster.create(f"inline-{rate}", command=command, labels={LABEL: "inline"})
+        cluster.run(f"inline-{rate}", training={"progress": 1, "history": history})
+    comparison = ("experiment", "compare", "-n", "inline")
+    lines = hvj(*comparison, "-o", "table").stdout.splitlines()
+    assert len(lines) == 4
+    assert max(map(len, lines)) < 120
+    assert "\x1b" not in "".join(lines)
+    for rate, line in enumerate(lines[2:], 1):
+        assert f"inline-{rate}" in line
+        assert "import horovod print('s…" in line
+        assert f"rate = {rate}  ^[[{rate}m" in line
+    whole = hvj(*comparison, "-o", "json", "--query", '[0].settings."-c"').data
+    assert whole.count("print") == 500
+
+
 def test_a_metric_of_unknown_direction_has_both_ends_and_no_best_job(hvj: Hvj, cluster: ClusterState) -> None:
     for name, score in (("worse", 0.2), ("better", 0.9)):
         cluster.create(name, labels={LABEL: "masks"})
