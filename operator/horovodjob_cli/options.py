@@ -76,6 +76,19 @@ StorageAccountKey = Annotated[
         show_default=False,
     ),
 ]
+ImageOfFile = Annotated[
+    str | None, typer.Option("--image", metavar="IMAGE", help="Container image, instead of the file's.")
+]
+GpusOfFile = Annotated[
+    int | None,
+    typer.Option("--gpus", metavar="NUMBER", min=0, help="GPUs of each node. Default: one for each process."),
+]
+FileServers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--nfs-server", metavar="NAME=HOST:/PATH", help="Address of a file server of Batch AI today; repeatable."
+    ),
+]
 Variables = Annotated[
     list[str] | None,
     typer.Option("--env", metavar="NAME=VALUE", help="Environment variable of every rank; repeatable."),
@@ -86,7 +99,7 @@ BestGoal = Annotated[
     typer.Option(
         *("--goal", "--direction"),
         metavar="min|max",
-        help="Whether the metric is best when it is low or high. Default: as its name says.",
+        help="Whether the metric is best when it is low or high. Default: as the programs of the jobs declare it.",
     ),
 ]
 Sampler = Annotated[

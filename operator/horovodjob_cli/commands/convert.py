@@ -21,6 +21,9 @@ from horovodjob_cli.options import (
     Cluster,
     ConfigFile,
     Experiment,
+    FileServers,
+    GpusOfFile,
+    ImageOfFile,
     PodSecurityLevel,
     StorageAccountName,
     Variables,
@@ -53,17 +56,12 @@ def convert(
     ] = None,
     experiment: Experiment = None,
     cluster: Cluster = None,
-    image: Annotated[str | None, typer.Option(metavar="IMAGE", help="Container image, instead of the file's.")] = None,
-    gpus: Annotated[
-        int | None, typer.Option(metavar="NUMBER", min=0, help="GPUs of each node. Default: one for each process.")
-    ] = None,
+    image: ImageOfFile = None,
+    gpus: GpusOfFile = None,
     pod_security: PodSecurityLevel = None,
     as_worker: AsWorker = None,
     env: Variables = None,
-    nfs_server: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=HOST:/PATH", help="Address of a file server of Batch AI today; repeatable."),
-    ] = None,
+    nfs_server: FileServers = None,
     storage_account_name: StorageAccountName = None,
     storage_account_key: Annotated[
         str | None,

@@ -29,6 +29,9 @@ from horovodjob_cli.options import (
     Cluster,
     ConfigFile,
     Experiment,
+    FileServers,
+    GpusOfFile,
+    ImageOfFile,
     Interval,
     ListedWorkspace,
     Name,
@@ -77,10 +80,8 @@ def create(
     workspace: Workspace = None,
     storage_account_name: StorageAccountName = None,
     storage_account_key: StorageAccountKey = None,
-    image: Annotated[str | None, typer.Option(metavar="IMAGE", help="Container image, instead of the file's.")] = None,
-    gpus: Annotated[
-        int | None, typer.Option(metavar="NUMBER", min=0, help="GPUs of each node. Default: one for each process.")
-    ] = None,
+    image: ImageOfFile = None,
+    gpus: GpusOfFile = None,
     pod_security: PodSecurityLevel = None,
     as_worker: AsWorker = None,
     env: Variables = None,
@@ -90,10 +91,7 @@ def create(
     priority: Annotated[
         str | None, typer.Option(metavar="NAME", help="WorkloadPriorityClass of Kueue, instead of the file's.")
     ] = None,
-    nfs_server: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=HOST:/PATH", help="Address of a file server of Batch AI today; repeatable."),
-    ] = None,
+    nfs_server: FileServers = None,
     afs_name: Annotated[
         str | None,
         typer.Option(metavar="SHARE", help="Share of the storage account to mount in addition to those of the file."),
