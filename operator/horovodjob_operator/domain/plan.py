@@ -232,6 +232,8 @@ def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:
         return Plan(requeue_at=requeue_at)
     delayed = {index: at for index in missing_workers(context) if (at := worker_creation_at(context, index))}
     missing = tuple(index for index in missing_workers(context) if index not in delayed)
+    if observed.refusal and observed.refusal.waits_in_line:
+        missing = ()  # Workers that join an elastic job, when there is room in the quota for them.
     create_launcher = is_launcher_missing(context)
     create_secrets = create_launcher or (bool(missing) and not observed.pods) or is_secret_missing(context)
     return Plan(

@@ -1,7 +1,7 @@
 """ResourceQuotas: which of the jobs that wait for one can start, all pods of a job or none. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any
@@ -135,7 +135,7 @@ def claimed(quota: Quota, claim: Claim) -> Amounts:
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
-    """A job without pods that waits for room in the quotas of its namespace."""
+    """A job that waits for room in the quotas of its namespace."""
 
     key: tuple[str, str]
     created_at: datetime
@@ -144,6 +144,8 @@ class WaitingJob:
     turn: timedelta
     """How long it keeps room free for itself at first."""
     claim: Claim
+    is_growing: bool = False
+    """Its ranks run, and the claim are more workers of an elastic job: as many as fit, after all other jobs."""
 
     def keeps_room(self, now: datetime) -> bool:
         """Whether later jobs must leave the room that it needs, although it does not fit yet.
@@ -164,6 +166,8 @@ class Decision:
 
     may_start: bool
     message: str = ""
+    workers: int | None = None
+    """How many workers it may create; None if all."""
 
 
 def decide(
@@ -185,27 +189,45 @@ def decide(
         _take(quotas, rooms, claim)
     decisions: dict[tuple[str, str], Decision] = {}
     running = tuple(running)
-    first: WaitingJob | None = None
-    for job in sorted(waiting, key=lambda job: (job.created_at, job.uid)):
+    is_kept = False
+    for job in sorted(waiting, key=lambda job: (job.is_growing, job.created_at, job.uid)):
+        if job.is_growing:
+            decisions[job.key] = _growth(quotas, rooms, job, is_kept=is_kept)
+            continue
         short = [quota for quota in quotas if _lacks_room(rooms[quota.name], claimed(quota, job.claim))]
         if not short:
             _take(quotas, rooms, job.claim)
             decisions[job.key] = Decision(may_start=True)
             continue
-        decisions[job.key] = Decision(may_start=False, message=_message(short[0], job, first))
+        decisions[job.key] = Decision(may_start=False, message=_message(short[0], job, is_kept=is_kept))
         if job.keeps_room(now) and _fits_when_jobs_end(quotas, job, running):
             _take(quotas, rooms, job.claim)
-            first = first or job
+            is_kept = True
     return decisions
+
+
+def _growth(quotas: Sequence[Quota], rooms: Mapping[str, Amounts], job: WaitingJob, *, is_kept: bool) -> Decision:
+    """How many more workers a running job may have."""
+    ((worker, number),) = job.claim
+    full: Quota | None = None
+    for quota in quotas:
+        for name, amount in claimed(quota, ((worker, 1),)).items():
+            fitting = max(int(rooms[quota.name][name] // amount), 0) if amount else number
+            full, number = (quota, fitting) if fitting < number else (full, number)
+    _take(quotas, rooms, ((worker, number),))
+    message = _message(full, replace(job, claim=((worker, 1),)), is_kept=is_kept) if full else ""
+    return Decision(may_start=number > 0, message=message, workers=number)
 
 
 def decide_blindly(jobs: Iterable[WaitingJob], now: datetime, *, is_busy: bool) -> dict[tuple[str, str], Decision]:
     """As `decide` without knowledge of the quotas: one job at a time may try, while no other job creates pods."""
-    ordered = sorted(jobs, key=lambda job: (job.created_at, job.uid))
+    jobs = list(jobs)
+    starting = [job for job in jobs if not job.is_growing]
+    ordered = sorted(starting or jobs, key=lambda job: (job.created_at, job.uid))
     # While no job has a turn, another one tries each minute.
     other = ordered[int(now.timestamp() // 60) % len(ordered)]
     first = next((job for job in ordered if job.keeps_room(now)), other)
-    return {job.key: Decision(may_start=job is first and not is_busy) for job in ordered}
+    return {job.key: Decision(may_start=job is first and not is_busy) for job in jobs}
 
 
 def _take(quotas: Iterable[Quota], rooms: Mapping[str, Amounts], claim: Claim) -> None:
@@ -231,14 +253,18 @@ def _fits_when_jobs_end(quotas: Iterable[Quota], job: WaitingJob, running: Seque
     return True
 
 
-def _message(quota: Quota, job: WaitingJob, first: WaitingJob | None) -> str:
-    """Which quota has no room for the job, in the words of the API server."""
+def _message(quota: Quota, job: WaitingJob, *, is_kept: bool) -> str:
+    """Which quota has no room for the job, in the words of the API server.
+
+    It does not say which job is first: each start of a job would change the statuses of all that wait.
+    """
     needs = claimed(quota, job.claim)
     too_much = {name: amount for name, amount in needs.items() if amount > quota.hard[name]}
     lacking = too_much or needs
     amounts = ",".join(f"{name}={format_quantity(amount)}" for name, amount in sorted(lacking.items()))
     limits = ",".join(f"{name}={format_quantity(quota.hard[name])}" for name in sorted(lacking))
-    message = f"exceeded quota: {quota.name}, needed for all pods of the job: {amounts}, limited: {limits}"
-    if too_much:
+    pods = "another worker" if job.is_growing else "all pods of the job"
+    message = f"exceeded quota: {quota.name}, needed for {pods}: {amounts}, limited: {limits}"
+    if too_much and not job.is_growing:
         return f"{message}; the job can never start with this quota: make it smaller, or have the quota raised"
-    return f"{message}; job {first.key[1]} is first" if first else message
+    return f"{message}; jobs that came earlier are first" if is_kept else message

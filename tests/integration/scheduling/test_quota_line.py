@@ -149,6 +149,28 @@ def test_a_restarted_operator_keeps_the_order_of_the_jobs(
     assert not jobs[1].pods()
 
 
+def test_an_elastic_job_grows_after_the_jobs_that_wait_and_by_as_many_workers_as_fit(
+    submit_job: Submit, api: Api, namespace: str
+) -> None:
+    quota = CountedQuota(api, namespace, 10)
+    elastic = {"elastic": {"minReplicas": 2, "maxReplicas": 8}, "worker": {"replicas": 3, "gpus": 0}}
+    growing = submit_job("growing", **elastic).advance_to("Running")
+    wait_for("the quota to be counted", lambda: quota.status["used"]["pods"] == "4")
+    (waiting,) = submit_large(submit_job, "waiting")
+    wait_for("the message", lambda: is_over_quota(waiting))
+    growing.api.patch(f"{growing.path}/scale", {"spec": {"replicas": 8}})
+    sentence = "needed for another worker: pods=1"
+    wait_for("the message", lambda: sentence in growing.condition("Running")["message"])
+    assert len(growing.pods()) == 4
+    quota.change(15)
+    wait_for("the job that waited", lambda: has_all_pods(waiting))
+    wait_for("the workers that fit", lambda: len(growing.pods()) == 6)
+    run_to_its_end(waiting)
+    wait_for("its pods to be deleted", lambda: not waiting.pods())
+    assert seconds_until_it_has_pods(growing) < 5
+    wait_for("the message", lambda: "quota" not in growing.condition("Running")["message"])
+
+
 @pytest.fixture
 def without_quota_rights(api: Api) -> Iterator[None]:
     """The operator may not read quotas, as after an upgrade without its new rights."""

@@ -4,9 +4,10 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from horovodjob.api.constants import Gang, Phase, Reason, Role
+from horovodjob.api.constants import Gang, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.children.object_creation import ObjectCreation, RefusedObject, gather
 from horovodjob_operator.controller.children.pod_groups import PodGroups
@@ -16,6 +17,7 @@ from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.messages import count_text
 from horovodjob_operator.domain.plan import Plan
+from horovodjob_operator.domain.pods.attempt_pods import missing_workers
 from horovodjob_operator.domain.pods.observed import PASSING_REASONS, Observed, Refusal, keeps_trying
 from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.resource_quota import PodUsage
@@ -64,7 +66,7 @@ class PlanExecutor:
         await self.delete(job, observed, plan)
         if plan.creates_pods or plan.create_secrets:
             return await self._create(state, context, plan)
-        if state.refusal and state.refusal.keeps_pods and not context.next_time(state.refusal.retry_at):
+        if state.refusal and self._is_over(state.refusal, context):
             state.refusal = None  # The request that failed had its effect: nothing is missing any more.
             return Requeue(is_soon=True)
         if plan.publish_hosts and observed.launcher:
@@ -76,6 +78,11 @@ class PlanExecutor:
                 return Requeue(is_soon=True)  # Workers that are no hosts any more can be deleted.
         await self._check_objects(state, context)
         return Requeue()
+
+    def _is_over(self, refusal: Refusal, context: JobContext) -> bool:
+        if context.is_resizable:
+            return not missing_workers(context)
+        return refusal.keeps_pods and not context.next_time(refusal.retry_at)
 
     async def delete_job(self, key: Key, uid: str) -> None:
         """Deletes the HorovodJob; Kubernetes deletes what it owns. Raises ClusterError."""
@@ -99,6 +106,9 @@ class PlanExecutor:
         try:
             if problem:
                 return self._refuse(state, *problem)
+            granted = state.granted_workers if context.is_resizable else None
+            is_partial = granted is not None and granted < len(plan.create_workers)
+            plan = replace(plan, create_workers=plan.create_workers[:granted])
             if self._quota_line.must_wait(state, context):
                 return self._refuse(
                     state, Reason.QUOTA_EXCEEDED, "other jobs of the namespace wait for room in a quota"
@@ -121,10 +131,16 @@ class PlanExecutor:
         except Unavailable as error:
             RECONCILE_ERRORS.inc()
             return self._refuse(state, Reason.CREATION_FAILED, str(error))
+        if is_partial and is_complete and state.refusal:
+            state.refusal = replace(state.refusal, waits_in_line=True)
+            state.has_turn, state.granted_workers = False, None
+            self._quota_line.join(job.metadata.namespace)
+            return Requeue(at=self._clock() + timedelta(seconds=NEW_PODS_SECONDS))
         state.refusal = None
         if not is_complete:
             return Requeue(is_soon=True)
-        state.refusal_count, state.refused_since, state.has_turn = 0, None, False
+        state.refusal_count, state.refused_since = 0, None
+        state.has_turn, state.granted_workers = False, None
         if plan.create_launcher:
             state.objects_checked_at = self._clock()
         # The pods are counted, and deadlines run from their creation, although their events may report nothing new.
@@ -154,8 +170,8 @@ class PlanExecutor:
         if state.refusal is None or state.refusal.message != message:
             log_effect(state.job, f"{reason}: {message}")
         state.refusal_count += 1
-        state.has_turn = False
-        waits_in_line = reason is Reason.QUOTA_EXCEEDED and state.job.status.phase is not Phase.RUNNING
+        state.has_turn, state.granted_workers = False, None
+        waits_in_line = reason is Reason.QUOTA_EXCEEDED
         state.refusal = Refusal(reason, message, now + timedelta(seconds=delay), keeps_pods, waits_in_line)
         if waits_in_line:
             self._quota_line.join(state.job.metadata.namespace)

@@ -55,7 +55,13 @@ class QuotaLine:
 
     def must_wait(self, state: JobState, context: JobContext) -> bool:
         """Whether a job that has no pods must not create any before it is its turn."""
-        if state.refusal or state.has_turn or context.has_pods or context.is_resizable:
+        if state.refusal or state.has_turn:
+            return False
+        if context.is_resizable:
+            others = (other for other in self._store.states_in(context.job.key[0]) if other is not state)
+            is_first = len(context.workers) < context.job.spec.min_workers
+            return not is_first and any(other.has_turn or _is_waiting(other) for other in others)
+        if context.has_pods:
             return False
         ready = context.job.status.condition(ConditionType.READY)
         # A new process knows from the status alone that the job waits.
@@ -119,6 +125,7 @@ class QuotaLine:
         is_early = refusal.retry_at is not None and now < refusal.retry_at
         if decision.may_start and not (is_early and (not is_informed or state.refusal_count > PROMPT_TRIES)):
             state.refusal, state.has_turn = replace(refusal, waits_in_line=False, retry_at=now), True
+            state.granted_workers = decision.workers
         elif decision.message:
             state.refusal = replace(refusal, message=keeps_trying(decision.message))
         return state.refusal != refusal
@@ -139,14 +146,20 @@ class QuotaLine:
 
     def _waiting_job(self, state: JobState) -> WaitingJob:
         job = state.job
+        is_growing = job.status.phase is Phase.RUNNING
         claim = self._claim(state, 1, len(job.spec.worker_indices))
+        if is_growing:
+            claim = self._claim(state, 0, max(len(job.spec.worker_indices) - self._numbers(state)[1], 0))[1:]
         turn = timedelta(seconds=job.spec.scheduling.timeout_seconds)
         created_at = job.metadata.creation_timestamp
-        return WaitingJob(job.key, created_at, state.uid, state.refused_since or created_at, turn, claim)
+        since = state.refused_since or created_at
+        return WaitingJob(job.key, created_at, state.uid, since, turn, claim, is_growing and bool(claim))
 
     def _missing(self, state: JobState) -> Claim:
         """The pods that a job that need not wait has still to create."""
         job, refusal = state.job, state.refusal
+        if state.granted_workers:
+            return self._claim(state, 0, state.granted_workers)
         is_idle = job.spec.run_policy.suspend or (refusal is not None and not refusal.keeps_pods)
         is_queued = uses_queue(job) and job.status.start_time is None
         if is_idle or is_queued or job.status.phase not in STARTING_PHASES:
@@ -184,4 +197,6 @@ class QuotaLine:
 def _is_waiting(state: JobState) -> bool:
     is_refused = state.refusal is not None and state.refusal.reason is Reason.QUOTA_EXCEEDED
     is_idle = state.job.spec.run_policy.suspend or state.job.metadata.deletion_timestamp is not None
-    return is_refused and not is_idle and state.job.status.phase in STARTING_PHASES
+    phase = state.job.status.phase
+    can_wait = phase in STARTING_PHASES or (phase is Phase.RUNNING and state.job.spec.elastic is not None)
+    return is_refused and not is_idle and can_wait

@@ -39,6 +39,8 @@ class JobState:
     """When the first of these refusals was."""
     has_turn: bool = False
     """It waited for a quota that has room for it now."""
+    granted_workers: int | None = None
+    """For how many workers the room is; None if for all."""
     is_creation_slow: bool = False
     """The last creation of pods took seconds."""
     pod_usage: Mapping[Role, PodUsage] | None = None
@@ -86,7 +88,7 @@ class JobState:
         if newer.job.metadata.generation != self.job.metadata.generation or any(is_unreadable):
             self.refusal, self.refusal_count, self.refused_since = newer.refusal, 0, None
             self.queue_problem, self.queue_refusals, self.pod_usage = None, 0, None
-            self.has_turn = False
+            self.has_turn, self.granted_workers = False, None
         if newer.job.metadata.labels != self.job.metadata.labels:
             self.queue_problem, self.queue_refusals = None, 0
         self.was_collected = self.is_collected

@@ -1,5 +1,6 @@
 """Jobs that wait for room in ResourceQuotas: all pods of a job or none, first come, first served, no endless wait."""
 
+from dataclasses import replace
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any
@@ -77,7 +78,41 @@ def test_a_large_job_and_small_ones_take_turns_that_grow() -> None:
     running: list[Claim] = [((POD, 5),)]
     turns = {5: [], 15: ["small"], 25: [], 39: [], 41: ["small"], 59: ["small"], 61: [], 99: [], 101: ["small"]}
     assert {at: started(*jobs, quotas=quotas, minutes=at, running=running) for at in turns} == turns
-    assert message(*jobs, quotas=quotas, running=running).endswith("limited: pods=10; job large is first")
+    assert message(*jobs, quotas=quotas, running=running).endswith("limited: pods=10; jobs that came earlier are first")
+
+
+def test_the_message_of_a_waiting_job_stays_when_another_one_becomes_the_first() -> None:
+    jobs = [job("a", 9), job("b", 9, minutes=1), job("c", 9, minutes=2)]
+    quotas: list[Any] = [quota({"pods": "10"}, {"pods": "9"})]
+    running: list[Claim] = [((POD, 9),)]
+    assert message(*jobs, quotas=quotas, running=running) == message(*jobs[1:], quotas=quotas, running=running)
+
+
+def growing(name: str, workers: int, minutes: int = 0) -> WaitingJob:
+    return replace(job(name, workers, minutes=minutes), is_growing=True)
+
+
+def granted(*jobs: WaitingJob, quotas: list[Any], running: list[Claim] | None = None) -> dict[str, int | None]:
+    decisions = decide(quotas, [], running or [], jobs, NOON + timedelta(minutes=5))
+    return {key[1]: decision.workers for key, decision in decisions.items()}
+
+
+def test_an_elastic_job_gets_as_many_workers_as_fit_when_jobs_that_wait_have_their_room() -> None:
+    jobs = [growing("old", 5), job("new", 5, minutes=2)]
+    assert granted(*jobs, quotas=[quota({"pods": "10"}, {"pods": "3"})]) == {"old": 2, "new": None}
+    assert granted(*jobs, quotas=[quota({"pods": "20"}, {"pods": "3"})]) == {"old": 5, "new": None}
+    waiting = [growing("old", 5), job("new", 9, minutes=2)]
+    assert granted(*waiting, quotas=[quota({"pods": "10"}, {"pods": "3"})], running=[[(POD, 3)]])["old"] == 0
+    impossible = [growing("old", 5), job("large", 11, minutes=2)]
+    assert granted(*impossible, quotas=[quota({"pods": "10"}, {"pods": "3"})])["old"] == 5
+
+
+def test_two_elastic_jobs_share_what_is_left_and_a_full_quota_is_named() -> None:
+    jobs = [growing("a", 2), growing("b", 5, minutes=1)]
+    quotas = [quota({"pods": "10"}, {"pods": "6"})]
+    assert granted(*jobs, quotas=quotas) == {"a": 2, "b": 2}
+    sentence = "exceeded quota: few, needed for another worker: pods=1, limited: pods=10"
+    assert message(*jobs, quotas=quotas) == sentence
 
 
 def test_a_turn_is_at_last_longer_than_any_job() -> None:
