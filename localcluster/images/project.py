@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import platform
 import re
 import shutil
 import tempfile
@@ -41,6 +42,8 @@ LINTER_TABLES = re.compile(r"^\[+tool\.(ruff|mypy|pytest|importlinter)")
 # Each image is REGISTRY/horovodjob/ROLE.
 REPOSITORY = "horovodjob"
 KEPT_ARCHIVES = 2
+# The only machine of the environments in pyproject.toml.
+ARCHITECTURE = "x86_64"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,11 @@ def build(roles: list[str]) -> list[Image]:
     wanted = [image(role) for role in roles]
     if all(one.built for one in wanted):
         return wanted
+    if (machine := platform.machine()) != ARCHITECTURE:
+        raise ImageError(
+            f"the images are for {ARCHITECTURE}, for which uv.lock has packages, and this machine is {machine}: "
+            f"build them on {ARCHITECTURE}, and run them on nodes with kubernetes.io/arch: amd64"
+        )
     if os.geteuid() != 0:
         raise ImageError("building images needs root: debootstrap and buildah make file systems")
     with builder_lock():

@@ -7,12 +7,20 @@ from pathlib import Path
 
 from horovodjob_release.archives import sha256, write_tar
 
+# Of the files of a release, by the folder in the archive.
+CONTENTS = {
+    "images": ("*.oci.tar",),
+    "charts": ("*.tgz",),
+    "manifests": ("*.yaml", "horovodjob-manifests-*.tar.gz"),
+    "sbom": ("*.oci.tar.cdx.json",),
+    "licences": ("*.licences.md",),
+}
 INSTALL = """\
 HorovodJob {version} for clusters that reach no registry
 
   images/     OCI archives of {images}
   charts/     Helm charts: horovodjob-operator, horovodjob
-  manifests/  the operator without Helm
+  manifests/  the operator without Helm, in one file or for kubectl apply -k
   docs/       air-gapped.md: every step, with Helm or kubectl, with or without a registry of your own
 
 1. sha256sum --check SHA256SUMS
@@ -31,8 +39,8 @@ def write_air_gapped_archive(dist: Path, root: Path, version: str, images: list[
         "LICENSE": root / "LICENSE",
         "docs/air-gapped.md": root / "docs" / "air-gapped.md",
     }
-    for name in ("images", "charts", "manifests", "sbom", "licences"):
-        parts |= {f"{name}/{path.name}": path for path in sorted((dist / name).iterdir())}
+    for name, patterns in CONTENTS.items():
+        parts |= {f"{name}/{path.name}": path for pattern in patterns for path in sorted(dist.glob(pattern))}
     parts["SHA256SUMS"] = "".join(f"{_sum(content)}  {name}\n" for name, content in sorted(parts.items())).encode()
     target = dist / f"{folder}.tar"
     with target.open("wb") as file:

@@ -28,10 +28,10 @@ def write_tar(target: BinaryIO, files: Mapping[str, Path | bytes], modes: Mappin
                     archive.addfile(entry, file)
 
 
-def write_tar_gz(target: Path, files: Mapping[str, Path | bytes]) -> None:
+def write_tar_gz(target: Path, files: Mapping[str, Path | bytes], modes: Mapping[str, int] | None = None) -> None:
     """Write a compressed tar archive."""
     with target.open("wb") as file, gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed:
-        write_tar(compressed, files)  # type: ignore[arg-type]
+        write_tar(compressed, files, modes)  # type: ignore[arg-type]
 
 
 def repack(archive: Path) -> None:
@@ -51,5 +51,5 @@ def sha256(path: Path) -> str:
 
 def checksums(folder: Path) -> str:
     """What `sha256sum --check` reads, for all files of a folder but the list itself."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
-    return "".join(f"{sha256(path)}  {path.relative_to(folder)}\n" for path in files)
+    files = sorted(path for path in folder.iterdir() if path.name != "SHA256SUMS")
+    return "".join(f"{sha256(path)}  {path.name}\n" for path in files)

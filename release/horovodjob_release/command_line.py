@@ -10,7 +10,7 @@ from pathlib import Path
 from horovodjob_release.changelog import notes
 from horovodjob_release.errors import ReleaseError
 from horovodjob_release.images import ROLES
-from horovodjob_release.install import Publication
+from horovodjob_release.publication import Publication
 from horovodjob_release.reproduction import image_digest
 from horovodjob_release.steps import build_release
 from horovodjob_release.version import project_version, set_version
@@ -49,12 +49,17 @@ def parser() -> argparse.ArgumentParser:
     digest = commands.add_parser("digest", help="build an image in a cache of its own and print its digest")
     digest.add_argument("role", choices=ROLES)
     digest.add_argument("--cache", type=Path, help="directory for the build; by default one that is deleted again")
-    digest.set_defaults(run=lambda options: print(image_digest(ROOT, options.role, options.cache)))
+    digest.add_argument("--project", default="", help="as for build: it is a label of the image")
+    digest.set_defaults(run=_digest)
     return made
 
 
 def _build(options: argparse.Namespace) -> None:
     build_release(ROOT, options.dist, Publication(options.registry, options.project))
+
+
+def _digest(options: argparse.Namespace) -> None:
+    print(image_digest(ROOT, options.role, Publication(project=options.project), options.cache))
 
 
 def _version(options: argparse.Namespace) -> None:

@@ -44,10 +44,14 @@ def build_distributions(root: Path, target: Path) -> list[Path]:
 
 
 def required_packages(wheel: Path, root: Path) -> list[Package]:
-    """What a wheel requires, extras included, in the versions of uv.lock, and what that requires in turn."""
+    """What a wheel requires, in the versions of uv.lock, and what that requires in turn.
+
+    Packages of extras are included if the lock has them: of others, users choose the version.
+    """
     with (root / "uv.lock").open("rb") as file:
         locked = {entry["name"]: entry for entry in tomllib.load(file)["package"]}
-    wanted, found = [requirement.name for requirement in _requirements(wheel)], dict[str, Package]()
+    wanted = [one.name for one in _requirements(wheel) if not _is_extra(one) or canonicalize_name(one.name) in locked]
+    found = dict[str, Package]()
     while wanted:
         name = canonicalize_name(wanted.pop())
         if name in found:
@@ -70,6 +74,10 @@ def _requirements(wheel: Path) -> Iterable[Requirement]:
         name = next(name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
         fields = HeaderParser().parsestr(files.read(name).decode())
     return [Requirement(line) for line in fields.get_all("Requires-Dist", [])]
+
+
+def _is_extra(requirement: Requirement) -> bool:
+    return "extra ==" in str(requirement.marker)
 
 
 def _installed_licence(name: str) -> str:

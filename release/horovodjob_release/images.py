@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from horovodjob_release.errors import ReleaseError
 from horovodjob_release.licences import is_distributable, is_in_main
 from horovodjob_release.oci import write_oci_archive
 from horovodjob_release.packages import Package, image_packages
+from horovodjob_release.publication import Publication, image_labels
+from horovodjob_release.version import project_version
 from localcluster.images.project import REPOSITORY, build
 
 # The image for GPUs contains NVIDIA's libraries: users build it, and agree to NVIDIA's terms, themselves.
@@ -32,10 +35,11 @@ def image_name(registry: str, role: str, version: str) -> str:
     return f"{registry or DEFAULT_REGISTRY}/{REPOSITORY}/{role}:{version}"
 
 
-def release_images(version: str, target: Path, registry: str) -> list[ReleasedImage]:
+def release_images(root: Path, target: Path, publication: Publication) -> list[ReleasedImage]:
     """Write each image as an OCI archive. Raises ReleaseError where an image may not be distributed."""
+    version, labels = project_version(root), image_labels(root, publication)
     return [
-        _released(role, Path(str(image.archive)), image_name(registry, role, version), target)
+        _released(role, Path(str(image.archive)), image_name(publication.registry, role, version), target, labels)
         for role, image in zip(ROLES, build(list(ROLES)), strict=True)
     ]
 
@@ -54,9 +58,9 @@ def obstacles(packages: list[Package]) -> list[str]:
     return found
 
 
-def _released(role: str, source: Path, name: str, target: Path) -> ReleasedImage:
+def _released(role: str, source: Path, name: str, target: Path, labels: Mapping[str, str]) -> ReleasedImage:
     packages = image_packages(source)
     if found := obstacles(packages):
         raise ReleaseError(f"the image {role} may not be distributed: {'; '.join(found)}")
     archive = target / f"{role}-{name.rpartition(':')[2]}.oci.tar"
-    return ReleasedImage(name, write_oci_archive(source, name, archive), archive, packages)
+    return ReleasedImage(name, write_oci_archive(source, name, archive, labels), archive, packages)

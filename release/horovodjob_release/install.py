@@ -1,15 +1,17 @@
-"""What a cluster is given: the charts, and the manifests in one file, with the names of the registry."""
+"""What a cluster is given: charts and manifests, with the names of the registry."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
-from horovodjob_release.archives import repack
+from horovodjob_release.archives import repack, write_tar_gz
 from horovodjob_release.errors import ReleaseError
+from horovodjob_release.publication import Publication
+from horovodjob_release.version import project_version
 from localcluster.binaries.cache import Binaries
 from localcluster.images.project import REPOSITORY
 from localcluster.progress import Progress
@@ -17,18 +19,11 @@ from localcluster.settings import cache_directory
 
 CHARTS = ("charts/horovodjob-operator", "charts/horovodjob")
 HELM, KUBECTL = "helm4", "kubectl"
+KUSTOMIZED = re.compile(rf"^  - name: ({REPOSITORY}/\w+)$", re.MULTILINE)
+# Generators, and samples of the tests.
+NOT_RELEASED = shutil.ignore_patterns("*.py", "*.template.yaml", "*_test.yaml", "__pycache__", "testdata")
 # What Chart.yaml has in the place of the registry and of the project.
 EXAMPLE_REGISTRY, EXAMPLE_PROJECT = "example.azurecr.io", "OWNER/REPOSITORY"
-
-
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """Where a release is published; charts and manifests name it."""
-
-    registry: str = ""
-    """Such as ghcr.io/team; empty: the images have names without a registry."""
-    project: str = ""
-    """OWNER/REPOSITORY on GitHub; empty: the charts keep these words."""
 
 
 def package_charts(root: Path, target: Path, publication: Publication) -> list[Path]:
@@ -53,12 +48,28 @@ def _set_publication(chart: Path, publication: Publication) -> None:
     metadata.write_text(text)
 
 
-def manifests(root: Path, publication: Publication) -> str:
-    """All objects of manifests/base."""
-    built = _output(KUBECTL, "kustomize", str(root / "manifests" / "base"))
-    if not publication.registry:
-        return built
-    return built.replace(f" image: {REPOSITORY}/", f" image: {publication.registry}/{REPOSITORY}/")
+def write_manifests(root: Path, target: Path, publication: Publication) -> None:
+    """Write all manifests as an archive for `kubectl apply -k`, and those of the operator and of the CRD as files."""
+    version = project_version(root)
+    name = f"horovodjob-manifests-{version}"
+    with tempfile.TemporaryDirectory() as folder:
+        tree = shutil.copytree(root / "manifests", Path(folder) / name, ignore=NOT_RELEASED)
+        files = {str(path.relative_to(folder)): path for path in tree.rglob("*") if path.is_file()}
+        for path in files.values():
+            path.write_text(_published(path.read_text(), publication.registry))
+        modes = {name: path.stat().st_mode & 0o777 for name, path in files.items()}
+        write_tar_gz(target / f"{name}.tar.gz", files, modes)
+        (target / f"horovodjob-{version}.yaml").write_text(_output(KUBECTL, "kustomize", str(tree / "base")))
+        shutil.copyfile(tree / "base" / "crd.yaml", target / f"horovodjob-crd-{version}.yaml")
+
+
+def _published(manifest: str, registry: str) -> str:
+    """A manifest with the images of the registry, also in the place of a reader's registry in the examples."""
+    prefix = f"{registry}/" if registry else ""
+    text = manifest.replace(f"{EXAMPLE_REGISTRY}/{REPOSITORY}/", f"{prefix}{REPOSITORY}/")
+    if not registry:
+        return text
+    return KUSTOMIZED.sub(rf"\g<0>\n    newName: {prefix}\1", text.replace(EXAMPLE_REGISTRY, registry))
 
 
 def _output(binary: str, *arguments: str) -> str:

@@ -13,8 +13,10 @@ from pathlib import Path, PurePosixPath
 from horovodjob_release.licences import debian_licences, python_licence
 from horovodjob_release.oci import opened
 
-STATUS, DOCUMENTS = "var/lib/dpkg/status", "usr/share/doc"
-RELEVANT = re.compile(rf"{STATUS}|{DOCUMENTS}/[^/]+(/copyright)?|.*\.dist-info/METADATA")
+STATUS, DOCUMENTS, OS_RELEASE = "var/lib/dpkg/status", "usr/share/doc", "usr/lib/os-release"
+RELEVANT = re.compile(rf"{STATUS}|{OS_RELEASE}|{DOCUMENTS}/[^/]+(/copyright)?|.*\.dist-info/METADATA")
+# The field Source of a package with another version than its source: `gcc-12 (12.2.0-14)`.
+SOURCE = re.compile(r"(?P<name>\S+)(?: \((?P<version>[^)]+)\))?")
 WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
 
 
@@ -31,6 +33,12 @@ class Package:
     section: str = field(default="", compare=False)
     """Of Debian's archive; `main` has no prefix."""
     has_copyright_file: bool = field(default=True, compare=False)
+    architecture: str = ""
+    source: str = ""
+    """Name of the Debian source package, by which advisories name a vulnerability."""
+    source_version: str = ""
+    distribution: str = ""
+    """ID and version of the distribution, such as `debian-12`."""
 
 
 def image_packages(archive: Path) -> list[Package]:
@@ -66,13 +74,32 @@ def _apply(found: dict[str, str], members: tarfile.TarFile, member: tarfile.TarI
 
 
 def _debian_packages(files: dict[str, str]) -> Iterator[Package]:
+    distribution = _distribution(files.get(OS_RELEASE, ""))
     for paragraph in files.get(STATUS, "").split("\n\n"):
         fields = _fields(paragraph)
         if fields.get("Status", "").endswith(" installed"):
-            name = fields["Package"]
+            name, version = fields["Package"], fields["Version"]
             folder = files.get(f"{DOCUMENTS}/{name}", f"{DOCUMENTS}/{name}")
             text = files.get(f"{folder}/copyright", "")
-            yield Package("deb", name, fields["Version"], debian_licences(text), fields["Section"], bool(text))
+            source = SOURCE.match(fields.get("Source", name))
+            yield Package(
+                "deb",
+                name,
+                version,
+                debian_licences(text),
+                fields["Section"],
+                bool(text),
+                fields["Architecture"],
+                source["name"] if source else name,
+                (source and source["version"]) or version,
+                distribution,
+            )
+
+
+def _distribution(os_release: str) -> str:
+    """ID and version from the file os-release, as package URLs name a distribution."""
+    values = dict(line.split("=", 1) for line in os_release.splitlines() if "=" in line)
+    return "-".join(values[name].strip('"') for name in ("ID", "VERSION_ID") if name in values)
 
 
 def _python_package(text: str) -> Package:

@@ -25,6 +25,7 @@ LOCAL_ONLY = {
         "it unmounts a file system of the node"
     ),
     "installation/test_install_page.py": "it removes all jobs of the cluster, and names images on the node",
+    "installation/test_release.py": "it removes all jobs of the cluster, and imports images into the node",
     "pods/test_launcher_as_worker.py::test_ranks_on_the_launcher_can_save": SHARED,
     "training/test_migration.py": "it adds nodes with GPUs, and its storage account is an SMB server of this machine",
     "programs/test_mpi.py::test_ranks_that_handle_sigterm_can_save_each_in_its_own_time": SHARED,

@@ -23,10 +23,10 @@ from gitops.engine import (
     own_address,
 )
 from gitops.git_repository import Repository
-from gitops.servers import GitHandler, Registry, Server
 from support.api_client import BASE, ROOT, Api, Object, binary, wait_for
 from support.gitops.health import FLUX_JOBS, FLUX_RESULTS
 from support.helm import HELM4
+from support.servers import GitHandler, Registry, Server
 
 SYSTEM = "flux-system"
 KUSTOMIZATIONS = "/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/flux-system/kustomizations"

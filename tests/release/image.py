@@ -14,18 +14,23 @@ STATUS = """\
 Package: base-files
 Status: install ok installed
 Section: admin
+Architecture: amd64
 Version: 12.4
 
 Package: linked
 Status: install ok installed
 Section: libs
-Version: 2
+Architecture: amd64
+Source: openssl (1:3.0.11-1~deb12u1)
+Version: 1:3.0.11-1~deb12u1+b1
 
 Package: removed
 Status: deinstall ok config-files
 Section: net
+Architecture: all
 Version: 1
 """
+OS_RELEASE = b'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nVERSION_ID="12"\nID=debian\n'
 COPYRIGHT = b"Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\nFiles: *\nLicense: GPL-2+\n"
 PYTHON = "opt/venv/lib/python3.11/site-packages"
 
@@ -40,6 +45,7 @@ def write_image(archive: Path) -> Path:
     packages, of which the second layer removes one."""
     below = {
         "var/lib/dpkg/status": STATUS.encode(),
+        "usr/lib/os-release": OS_RELEASE,
         "usr/share/doc/base-files/copyright": COPYRIGHT,
         f"{PYTHON}/kept-1.0.dist-info/METADATA": metadata("kept"),
         f"{PYTHON}/gone-1.0.dist-info/METADATA": metadata("gone"),
@@ -52,10 +58,11 @@ def write_image(archive: Path) -> Path:
     digests = [hashlib.sha256(layer).hexdigest() for layer in layers]
     names = [f"{digest}.tar" for digest in digests]
     root = {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]}
+    config = {"Labels": {"org.opencontainers.image.title": "an image"}}
     manifest = [{"Config": "config.json", "RepoTags": ["dev:1"], "Layers": names}]
     files = {
         "manifest.json": json.dumps(manifest).encode(),
-        "config.json": json.dumps({"os": "linux", "architecture": "amd64", "rootfs": root}).encode(),
+        "config.json": json.dumps({"os": "linux", "architecture": "amd64", "config": config, "rootfs": root}).encode(),
     }
     archive.write_bytes(tar(files | dict(zip(names, layers, strict=True)), mode=0o644))
     return archive

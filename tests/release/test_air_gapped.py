@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import tarfile
 from pathlib import Path
@@ -11,9 +13,12 @@ import yaml
 
 from horovodjob_release.airgapped import write_air_gapped_archive
 from horovodjob_release.archives import checksums
+from horovodjob_release.errors import ReleaseError
 from horovodjob_release.images import ROLES, image_name
-from horovodjob_release.install import EXAMPLE_PROJECT, EXAMPLE_REGISTRY, Publication, manifests, package_charts
+from horovodjob_release.install import EXAMPLE_PROJECT, EXAMPLE_REGISTRY, package_charts, write_manifests
 from horovodjob_release.oci import write_oci_archive
+from horovodjob_release.publication import Publication
+from horovodjob_release.steps import check_sizes
 from horovodjob_release.version import project_version
 from release.image import read
 from support.api_client import ROOT, binary
@@ -28,12 +33,10 @@ NAMES = [image_name(PUBLICATION.registry, role, VERSION) for role in ROLES]
 def dist(image: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The artifacts of a release, with small images."""
     made = tmp_path_factory.mktemp("dist")
-    for folder in ("charts", "images", "licences", "manifests", "sbom"):
-        (made / folder).mkdir()
     for name in NAMES:
-        write_oci_archive(image, name, made / "images" / f"{name.split('/')[-1].replace(':', '-')}.oci.tar")
-    package_charts(ROOT, made / "charts", PUBLICATION)
-    (made / "manifests" / f"horovodjob-{VERSION}.yaml").write_text(manifests(ROOT, PUBLICATION))
+        write_oci_archive(image, name, made / f"{name.split('/')[-1].replace(':', '-')}.oci.tar", {})
+    package_charts(ROOT, made, PUBLICATION)
+    write_manifests(ROOT, made, PUBLICATION)
     return made
 
 
@@ -55,12 +58,15 @@ def test_the_archive_is_complete_and_its_checksums_are_valid(dist: Path, tmp_pat
         f"images/operator-{VERSION}.oci.tar",
         f"images/trainer-{VERSION}.oci.tar",
         f"manifests/horovodjob-{VERSION}.yaml",
+        f"manifests/horovodjob-crd-{VERSION}.yaml",
+        f"manifests/horovodjob-manifests-{VERSION}.tar.gz",
     }
 
 
 def test_the_same_release_gives_the_same_archive(dist: Path) -> None:
     first = write_air_gapped_archive(dist, ROOT, VERSION, NAMES).read_bytes()
-    package_charts(ROOT, dist / "charts", PUBLICATION)
+    package_charts(ROOT, dist, PUBLICATION)
+    write_manifests(ROOT, dist, PUBLICATION)
     assert write_air_gapped_archive(dist, ROOT, VERSION, NAMES).read_bytes() == first
 
 
@@ -80,28 +86,29 @@ def rendered(chart: Path, values: str) -> str:
 
 
 def test_charts_and_manifests_of_a_release_name_the_images_of_its_archives(dist: Path) -> None:
-    parts = yaml.safe_load_all((dist / "manifests" / f"horovodjob-{VERSION}.yaml").read_text())
+    parts = yaml.safe_load_all((dist / f"horovodjob-{VERSION}.yaml").read_text())
     (deployment,) = [part for part in parts if part["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == image_name(PUBLICATION.registry, "operator", VERSION)
     assert container.get("imagePullPolicy") in (None, "IfNotPresent")
-    assert chart_images(dist / "charts") == set(NAMES)
+    assert chart_images(dist) == set(NAMES)
     listed: set[str] = set()
     for name in ("horovodjob-operator", "horovodjob"):
-        metadata = yaml.safe_load(read(dist / "charts" / f"{name}-{VERSION}.tgz")[f"{name}/Chart.yaml"])
+        metadata = yaml.safe_load(read(dist / f"{name}-{VERSION}.tgz")[f"{name}/Chart.yaml"])
         listed |= {each["image"] for each in yaml.safe_load(metadata["annotations"]["artifacthub.io/images"])}
     assert listed == set(NAMES)
 
 
 def test_a_release_for_no_registry_has_names_without_one(tmp_path: Path) -> None:
     package_charts(ROOT, tmp_path, Publication())
+    write_manifests(ROOT, tmp_path, Publication())
     assert chart_images(tmp_path) == {f"horovodjob/{role}:{VERSION}" for role in ROLES}
-    assert f" image: horovodjob/operator:{VERSION}\n" in manifests(ROOT, Publication())
+    assert f" image: horovodjob/operator:{VERSION}\n" in (tmp_path / f"horovodjob-{VERSION}.yaml").read_text()
 
 
 @pytest.mark.parametrize("chart", ["horovodjob-operator", "horovodjob"])
 def test_a_published_chart_has_the_links_of_its_project(chart: str, dist: Path) -> None:
-    text = read(dist / "charts" / f"{chart}-{VERSION}.tgz")[f"{chart}/Chart.yaml"].decode()
+    text = read(dist / f"{chart}-{VERSION}.tgz")[f"{chart}/Chart.yaml"].decode()
     assert [word for word in (EXAMPLE_PROJECT, EXAMPLE_REGISTRY) if word in text] == []
     metadata = yaml.safe_load(text)
     project = f"https://github.com/{PUBLICATION.project}"
@@ -111,9 +118,35 @@ def test_a_published_chart_has_the_links_of_its_project(chart: str, dist: Path) 
     assert (ROOT / icon).read_text().startswith("<svg ")
 
 
+def test_kustomize_builds_the_released_manifests_with_the_images_of_the_release(dist: Path, tmp_path: Path) -> None:
+    with tarfile.open(dist / f"horovodjob-manifests-{VERSION}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder = tmp_path / f"horovodjob-manifests-{VERSION}"
+    component = {"resources": ["base"], "components": ["components/dashboard", "components/ha"]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(component))
+    command = [binary("kubectl"), "kustomize", str(folder)]
+    built = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert set(re.findall(r" image: (\S+/\S+)", built)) == {
+        NAMES[ROLES.index("operator")],
+        NAMES[ROLES.index("dashboard")],
+    }
+    assert f"image: {NAMES[ROLES.index('trainer')]}\n" in (folder / "examples" / "digits.yaml").read_text()
+    texts = {path: path.read_text() for path in folder.rglob("*") if path.is_file()}
+    assert [path for path, text in texts.items() if EXAMPLE_REGISTRY in text or path.suffix == ".py"] == []
+    assert os.access(folder / "gitops" / "example" / "delete-earlier-runs.sh", os.X_OK)
+
+
 def test_sha256sum_accepts_the_checksums_of_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "b").write_bytes(b"c")
+    (tmp_path / "b").write_bytes(b"c")
     (tmp_path / "SHA256SUMS").write_text(checksums(tmp_path))
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=tmp_path, check=True, capture_output=True)
     assert "SHA256SUMS" not in checksums(tmp_path)
+
+
+def test_a_file_that_a_release_page_refuses_ends_the_release(tmp_path: Path) -> None:
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(2 * 1024**3 - 1)
+        check_sizes(tmp_path)
+        file.truncate(2 * 1024**3)
+    with pytest.raises(ReleaseError, match="large has 2147483648 bytes"):
+        check_sizes(tmp_path)

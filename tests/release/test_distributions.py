@@ -139,6 +139,12 @@ def locked_wheels(requirements: list[str]) -> dict[str, list[str]]:
     return found
 
 
+def test_an_extra_that_the_lock_lacks_is_no_part_of_the_bill_of_its_wheel(built: dict[str, Path]) -> None:
+    found = {package.name for package in required_packages(built["horovodjob_trainer.whl"], ROOT)}
+    assert found >= {"keras", "numpy", "mpi4py"}
+    assert "wandb" not in found
+
+
 def test_the_requirements_of_a_wheel_have_the_versions_of_the_lock(built: dict[str, Path]) -> None:
     found = {package.name: package for package in required_packages(built["horovodjob.whl"], ROOT)}
     assert found.keys() >= {"typer", "kubernetes", "kopf", "cffi"}, "extras and what is required in turn, too"

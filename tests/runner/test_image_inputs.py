@@ -1,10 +1,12 @@
 """The effect of source changes on images: new tags and rebuilt layers."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from localcluster.images.project import inputs_hash, mounted_digest
+from localcluster.images.builder import ImageError
+from localcluster.images.project import ROOT, build, inputs_hash, mounted_digest
 
 FILES = ("Dockerfile", ".dockerignore", "uv.lock", "LICENSE", "operator/a.py", "trainer/a.py", "images/slim.sh")
 PATCH = "images/horovod/patches/a.patch"
@@ -52,3 +54,12 @@ def test_a_setting_of_a_linter_changes_no_image(tree: Path) -> None:
     settings = (tree / "pyproject.toml").read_text()
     (tree / "pyproject.toml").write_text(settings.replace("120", "100"))
     assert (mounted_digest(tree), inputs_hash("trainer", tree)) == before
+
+
+def test_an_arm_machine_is_told_where_to_build_and_to_run_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    monkeypatch.setattr("localcluster.images.project.IMAGES", Path("/nothing"))
+    with pytest.raises(ImageError, match=r"for x86_64, .* this machine is aarch64: build them on x86_64, .* amd64$"):
+        build(["operator"])
+    (environment,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["environments"]
+    assert "platform_machine == 'x86_64'" in environment

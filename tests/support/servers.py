@@ -1,4 +1,4 @@
-"""What engines read from, on addresses of the loopback interface: a Git server, and a registry of charts."""
+"""Servers on addresses of the loopback interface: a Git server, a registry of charts, and the page of a release."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import http.server
 import json
 import os
+import shutil
 import subprocess
 import threading
 from pathlib import Path
@@ -94,13 +95,17 @@ class Registry(Server):
         package = subprocess.run(
             [helm, "package", str(chart), "--destination", str(directory)], capture_output=True, text=True, check=True
         ).stdout.strip()
-        content = Path(package.rpartition(": ")[2]).read_bytes()
-        version = Path(package).name.removesuffix(".tgz").removeprefix(f"{chart.name}-")
-        config = json.dumps({"name": chart.name, "version": version}).encode()
+        self.add(chart.name, Path(package.rpartition(": ")[2]))
+
+    def add(self, chart: str, package: Path) -> None:
+        """Adds the package of a chart below `charts/`, as `helm push` does."""
+        content = package.read_bytes()
+        version = package.name.removesuffix(".tgz").removeprefix(f"{chart}-")
+        config = json.dumps({"name": chart, "version": version}).encode()
         layers = [self._descriptor(CHART_CONTENT, content)]
         manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": self._descriptor(CHART_CONFIG, config)}
         digest = self._descriptor(MANIFEST, json.dumps({**manifest, "layers": layers}).encode())["digest"]
-        self._tags.setdefault(f"charts/{chart.name}", {})[version] = digest
+        self._tags.setdefault(f"charts/{chart}", {})[version] = digest
 
     def _descriptor(self, media_type: str, content: bytes) -> dict[str, Any]:
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
@@ -121,3 +126,22 @@ class Registry(Server):
             return request.reply(404, b'{"errors": [{"code": "MANIFEST_UNKNOWN"}]}')
         media_type = MANIFEST if kind == "manifests" else "application/octet-stream"
         return request.reply(200, self._blobs[digest], Content_Type=media_type, Docker_Content_Digest=digest)
+
+
+class ReleasePage(Server):
+    """The files of a folder by their names, as the page of a release has them; below it is nothing else."""
+
+    def __init__(self, address: str, folder: Path) -> None:
+        class PageHandler(Handler):
+            def do_GET(self) -> None:
+                file = folder / self.path.rpartition("/")[2]
+                if not file.is_file():
+                    self.reply(404, b"")
+                else:
+                    self.send_response(200)
+                    self.send_header("Content-Length", str(file.stat().st_size))
+                    self.end_headers()
+                    with file.open("rb") as content:
+                        shutil.copyfileobj(content, self.wfile)
+
+        super().__init__(PageHandler, address)
