@@ -136,7 +136,11 @@ def settings(job: Object) -> dict[str, str]:
     spec = job["spec"]
     worker = spec.get("worker", {})
     script = spec.get("script")
-    words = [script["path"], *script.get("args", [])] if script else spec.get("command") or spec["launcherCommand"]
+    words = (
+        [script["path"], *script.get("args", [])]
+        if script
+        else spec.get("command") or spec.get("launcherCommand") or []
+    )
     variables = {each["name"]: str(each["value"]) for each in spec.get("env") or [] if "value" in each}
     return {
         **options(words),

@@ -1,5 +1,6 @@
 """The dashboard as an application: its pages with the viewer of each request, and errors as pages."""
 
+import logging
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -20,6 +21,11 @@ from horovodjob_dashboard.views.job import JobView
 from horovodjob_dashboard.views.jobs import JobsView
 from horovodjob_dashboard.views.logs import LogsView
 from horovodjob_dashboard.views.usage import UsageView
+
+UNREADABLE = (
+    "The dashboard cannot show what the API server has here ({}: its log has the place): see `kubectl get hvj -o yaml`."
+)
+log = logging.getLogger(__name__)
 
 
 class Access(Protocol):
@@ -70,16 +76,17 @@ class _Requests:
         except Exception as error:
             found = error if isinstance(error, CliError) else translated(error)
             if found is None:
-                raise
+                log.exception("%s %s", request.method, request.path)
+                return self._message(request, UNREADABLE.format(type(error).__name__), 500, is_final=True)
             status = 404 if isinstance(found, NotFound) else getattr(error, "status", 0) or 502
             if status == 401:
                 self._access.forget(request)
                 return self._sign_in(request, f"{found}.")
             return self._message(request, str(found), status)
 
-    def _message(self, request: web.Request, sentence: str, status: int) -> web.Response:
+    def _message(self, request: web.Request, sentence: str, status: int, *, is_final: bool = False) -> web.Response:
         # The answer to a button remains until it was read.
-        is_tried_again = request.method == "GET" and (status >= 500 or status == 429)
+        is_tried_again = request.method == "GET" and (status >= 500 or status == 429) and not is_final
         values = {"sentence": sentence, "is_tried_again": is_tried_again}
         return self._pages.page(request, "message.html", values, status)
 

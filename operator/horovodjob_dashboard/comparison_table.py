@@ -83,7 +83,26 @@ class ComparedJob:
 
 
 def comparison_of(jobs: Mapping[str, Object], choice: Choice) -> Object:
-    """The values of the template, for jobs by namespace and name."""
+    """The values of the template, for jobs by namespace and name.
+
+    Those that it cannot compare, such as one of a newer release, are named in `odd`.
+    """
+    try:
+        return _comparison_of(jobs, choice) | {"odd": []}
+    except Exception:  # one object must not cost the page of all
+        readable = {name: job for name, job in jobs.items() if _is_readable(name, job, choice)}
+        return _comparison_of(readable, choice) | {"odd": [name for name in jobs if name not in readable]}
+
+
+def _is_readable(name: str, job: Object, choice: Choice) -> bool:
+    try:
+        _comparison_of({name: job}, choice)
+    except Exception:
+        return False
+    return True
+
+
+def _comparison_of(jobs: Mapping[str, Object], choice: Choice) -> Object:
     metrics = metric_names(jobs.values())
     metric = choice.metric if choice.metric in metrics else default_metric(list(jobs.values())) or ""
     goal = Goal(choice.goal) if choice.goal in set(Goal) else declared_goal([*jobs.values()], metric)

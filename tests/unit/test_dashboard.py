@@ -1,5 +1,6 @@
 """Rows, pages and curves of the dashboard."""
 
+import asyncio
 import copy
 import math
 import re
@@ -14,12 +15,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.client import CoreV1Api
 from urllib3.exceptions import HTTPError
 
+from horovodjob_cli.errors import CliError
 from horovodjob_dashboard import token_access
+from horovodjob_dashboard.application import application
 from horovodjob_dashboard.cluster_rows import WITHOUT_POOL, pod_on_node, pool_rows, queue_rows
 from horovodjob_dashboard.curves import charts_of_a_job, charts_of_jobs, ticks
 from horovodjob_dashboard.job_details import attempts, commands, pod_row
@@ -393,6 +398,25 @@ def test_the_dashboard_in_the_cluster_needs_no_package_of_the_command_line() -> 
     program = f"import sys; sys.modules.update(dict.fromkeys({absent})); import horovodjob_dashboard.__main__"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "is_tried_again"), [(KeyError("reason"), 500, False), (CliError("no route"), 502, True)]
+)
+def test_a_page_that_cannot_be_shown_says_why_and_tries_again_if_that_may_pass(
+    error: Exception, status: int, is_tried_again: bool
+) -> None:
+    async def fail(_: web.Request) -> web.Response:
+        raise error
+
+    async def answer() -> tuple[int, str]:
+        served = application(SimpleNamespace(), Pages(), public=[web.get("/odd", fail)])
+        async with TestClient(TestServer(served)) as browser, browser.get("/odd") as response:
+            return response.status, await response.text()
+
+    found, text = asyncio.run(answer())
+    assert (found, 'id="again"' in text) == (status, is_tried_again)
+    assert ("KeyError: its log has the place" in text, "no route" in text) == (not is_tried_again, is_tried_again)
 
 
 def test_a_request_to_an_api_server_that_does_not_answer_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -261,6 +261,16 @@ def test_a_sweep_shows_all_trials_with_their_parameters_in_the_chosen_order() ->
     assert "lr 0.1, opt adam, best loss 0.1" in axes.lines[-1].text
 
 
+@given(st.sampled_from(PATHS), things)
+def test_an_odd_job_costs_at_most_its_own_row_of_a_comparison(path: tuple[Any, ...], thing: Any) -> None:
+    jobs = {"team/odd": changed(WHOLE, path, thing), "team/good": trained(0.5)}
+    found = comparison_of(jobs, Choice((), metric="loss"))
+    names = sorted([*(each.name for each in found["rows"]), *found["odd"]])
+    assert names == ["team/good", "team/odd"]
+    good = next(each for each in found["rows"] if each.name == "team/good")
+    assert good.values["lowest" if found["goal"] is None else "best"] is not None
+
+
 def test_a_program_in_the_comparison_is_short() -> None:
     jobs = {
         f"team/{rate}": trial(str(rate), "{}", 1.0, options=["-c", "print()\n" * 99 + str(rate)]) for rate in (1, 2)

@@ -6,6 +6,7 @@ Objects are plain dicts as in YAML. The client's exceptions pass through: `error
 import contextlib
 import functools
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from horovodjob.api.constants import (
     LABEL_ROLE,
     PLURAL,
     VERSION,
+    Role,
 )
 from horovodjob.batchai import names
 from horovodjob.batchai.names import ANNOTATION_NAME, DNS_LABEL_LENGTH, JOB_NAME_LENGTH
@@ -250,7 +252,8 @@ def read_events(object_: Object) -> list[Object]:
     metadata = object_["metadata"]
     selector = f"involvedObject.uid={metadata['uid']}"
     found = plain(core().list_namespaced_event(metadata["namespace"], field_selector=selector))["items"]
-    return sorted(found, key=event_time)
+    # Whoever may create events need not give a reason or a message.
+    return sorted(({"reason": "", "message": "", **event} for event in found), key=event_time)
 
 
 def event_time(event: Object) -> str:
@@ -297,12 +300,17 @@ def delete_job(job: Object) -> None:
 def pods(job: Object) -> list[Object]:
     """The pods of a HorovodJob: the launcher, then workers by index."""
     found = core().list_namespaced_pod(job["metadata"]["namespace"], label_selector=pod_selector(job))
-    return sorted(plain(found)["items"], key=_role_and_index)
+    return sorted(filter(_has_index, plain(found)["items"]), key=_role_and_index)
 
 
 def pod_selector(job: Object) -> str:
-    """Label selector of the pods of this HorovodJob, by UID."""
-    return f"{LABEL_JOB}={job['metadata']['name']},{LABEL_JOB_UID}={job['metadata']['uid']}"
+    """Label selector of the pods of this HorovodJob, by UID; pods of others can have some of these labels."""
+    own = f"{LABEL_JOB}={job['metadata']['name']},{LABEL_JOB_UID}={job['metadata']['uid']}"
+    return f"{own},{LABEL_ROLE} in ({Role.LAUNCHER},{Role.WORKER}),{LABEL_REPLICA_INDEX}"
+
+
+def _has_index(pod: Object) -> bool:
+    return bool(re.fullmatch("[0-9]{1,9}", pod["metadata"]["labels"][LABEL_REPLICA_INDEX]))
 
 
 def _role_and_index(pod: Object) -> tuple[str, int]:

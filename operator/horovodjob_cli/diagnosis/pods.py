@@ -96,8 +96,9 @@ def pull_event(facts: Facts, pod: Object) -> str | None:
     path = f"/api/v1/namespaces/{facts.namespace}/events"
     found = facts.get(path, fieldSelector=f"involvedObject.uid={pod['metadata']['uid']}")
     events = found["items"] if found else []
-    words = [each["message"] for each in events if each["reason"] in SUSPECTS and "pull" in each["message"].lower()]
-    return one_line(max(words, key=len)) if words else None
+    words = [each.get("message") or "" for each in events if each.get("reason") in SUSPECTS]
+    pulls = [each for each in words if "pull" in each.lower()]
+    return one_line(max(pulls, key=len)) if pulls else None
 
 
 def one_line(words: str) -> str:

@@ -60,7 +60,7 @@ class ImagePulls:
     def _observe_all(self, events: Iterable[Object]) -> None:
         for event in events:
             image = IMAGE.search(event.get("message") or "")
-            if image and event["reason"] in (PULLING, *ENDS) and (node := self._node(event)):
+            if image and event.get("reason") in (PULLING, *ENDS) and (node := self._node(event)):
                 self._observe((node, image[1]), event)
 
     def _observe(self, pull: tuple[str, str], event: Object) -> None:

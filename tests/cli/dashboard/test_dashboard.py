@@ -96,6 +96,12 @@ def test_the_page_of_a_job_shows_pods_curves_errors_and_events(
     metadata = {"generateName": "train-"}
     events = f"/api/v1/namespaces/{cluster.namespace}/events"
     cluster.api.create(events, {"metadata": metadata, "involvedObject": about, **event, **times})
+    # Others can create events that say nothing, and pods with some labels of the job.
+    cluster.api.create(events, {"metadata": metadata, "involvedObject": about})
+    labels = {f"horovodjob.dev/{key}": job["metadata"][field] for key, field in (("job", "name"), ("job-uid", "uid"))}
+    for name, more in (("copy", {}), ("odd", {"horovodjob.dev/role": "worker", "horovodjob.dev/replica-index": "x"})):
+        spec = {"containers": [{"name": "worker", "image": "trainer:1"}]}
+        cluster.api.create(cluster.pods, {"metadata": {"name": name, "labels": labels | more}, "spec": spec})
     path = f"/jobs/{cluster.namespace}/train"
     wait_for("the report", lambda: browser.get(path).status_code == 200 and "ProgramFailed" in browser.get(path).text)
     page = browser.get(path)
