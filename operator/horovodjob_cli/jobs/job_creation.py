@@ -3,7 +3,7 @@
 import base64
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from horovodjob.api.constants import API_VERSION, KIND
@@ -52,8 +52,8 @@ def validate(submission: Submission) -> None:
 def create(submission: Submission) -> Object:
     """Create the Secrets and ConfigMaps and then the job, which owns those that only it uses.
 
-    If the job cannot be created, those that were created for it are deleted. Without the right to change one, it
-    remains after the job.
+    If the job cannot be created, those that were created for it are deleted, unless a job of its name uses them.
+    Without the right to change one, it remains after the job.
     """
     from kubernetes.client import ApiException
 
@@ -67,11 +67,8 @@ def create(submission: Submission) -> Object:
                 made.append(found)
         job = kube.create_job(submission.job)
     except BaseException as error:
-        # After a lost connection the job may exist, and then it needs the others.
         with contextlib.suppress(Exception):
-            metadata = submission.job["metadata"]
-            if _is_refusal(error) or not kube.find_job(metadata["name"], metadata["namespace"]):
-                delete(made)
+            _leave(submission, made, error)
         raise
     for wanted, found in zip((*submission.secrets, *submission.config_maps), used, strict=True):
         if found["metadata"]["name"].startswith(f"{job['metadata']['name']}-"):
@@ -83,11 +80,33 @@ def create(submission: Submission) -> Object:
     return job
 
 
-def _is_refusal(error: BaseException) -> bool:
-    """Whether the API server has answered that it did not create the object."""
+def _leave(submission: Submission, made: Iterable[Object], error: BaseException) -> None:
+    """Delete what was created for the job, unless the job of this name uses it, which then owns it.
+
+    After a lost connection, that job can be the one of this command; after 409, that of a command that was killed
+    before its job owned them.
+    """
+    metadata = submission.job["metadata"]
+    job = kube.find_job(metadata["name"], metadata["namespace"]) if _may_exist(error) else None
+    for each in made:
+        if job is None or each["metadata"]["name"] not in _texts(job["spec"]):
+            delete([each])
+        elif each["metadata"]["name"].startswith(f"{metadata['name']}-"):
+            _own(job, each, each)
+
+
+def _may_exist(error: BaseException) -> bool:
+    """Whether the API server has not answered that there is no such job."""
     from kubernetes.client import ApiException
 
-    return isinstance(error, ApiException) and 400 <= (error.status or 0) < 500
+    return not isinstance(error, ApiException) or error.status == 409 or not 400 <= (error.status or 0) < 500
+
+
+def _texts(value: Any) -> set[str]:
+    """All texts in the values of a spec."""
+    if isinstance(value, Mapping | list):
+        return {text for each in (value.values() if isinstance(value, Mapping) else value) for text in _texts(each)}
+    return {value} if isinstance(value, str) else set()
 
 
 def obtain(wanted: Object) -> tuple[Object, bool]:

@@ -63,6 +63,21 @@ def test_a_run_that_loses_its_name_keeps_the_code_that_the_winner_uses(
     assert has_its_code(cluster, cluster.api.get(f"{cluster.jobs}/train"))
 
 
+def test_a_run_that_loses_its_name_gives_its_code_to_the_job_of_a_winner_that_was_killed(
+    hvj: Hvj, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = kube.create_job
+
+    def lose(job: Object, *, dry_run: bool = False) -> Object:
+        if not dry_run:  # the other command has found the same code, and is killed after it has created its job
+            cluster.api.create(cluster.jobs, job)
+        return create(job, dry_run=dry_run)
+
+    monkeypatch.setattr(kube, "create_job", lose)
+    assert hvj(*RUN).code == 1
+    assert has_its_code(cluster, cluster.api.get(f"{cluster.jobs}/train"))
+
+
 def test_a_run_whose_code_the_loser_deletes_creates_it_again(
     hvj: Hvj, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
