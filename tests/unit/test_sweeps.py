@@ -96,6 +96,7 @@ def test_a_parameter_that_cannot_be_searched_is_one_sentence(value: Any, sentenc
         ("'log:1:2'", ("log:1:2",)),
         ("http://x, http://y", ("http://x", "http://y")),
         ("-1, 1e-3, true", (-1, "1e-3", "true")),
+        ("007, 10, 0, -0, ١", ("007", 10, 0, "-0", "١")),
     ],
 )
 def test_values_are_read_as_people_write_them(value: str, values: tuple[Any, ...]) -> None:

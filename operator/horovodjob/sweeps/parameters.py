@@ -16,6 +16,8 @@ QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 ITEM = re.compile(r"\s*('[^']*'|\"[^\"]*\"|[^'\",()\[\]{}]*)\s*(,|$)")
 # What people write between values, or in a range, of another notation.
 DOUBTFUL = re.compile(r"\S[\s;|]+\S|\.\.")
+# Text that is the shortest of its number: programs get 007 and -0 as they are written.
+WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 BRACKETS = ("[]", "()")
 
 
@@ -92,7 +94,7 @@ def parse(value: Any) -> Parameter:
     items = _items(value)
     if colon and len(items) == 1 and QUOTED.fullmatch(value.strip()) is None:
         raise ValueError(f"has no range {value!r}: {NOTATION}")
-    return _choices([int(each) if re.fullmatch(r"-?\d{1,18}", each) else each for each in items])
+    return _choices([int(each) if WHOLE.fullmatch(each) else each for each in items])
 
 
 def _items(value: str) -> list[str]:
