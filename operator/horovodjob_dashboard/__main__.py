@@ -46,8 +46,7 @@ async def _serve(options: argparse.Namespace) -> None:
     access = TokenAccess(
         api_server, guard, feeds, cluster=options.cluster, header=options.token_header, storage=storage
     )
-    settings = PageSettings(options.link, options.gpu_hour_price)
-    pages = Pages(settings=settings, has_sessions=not options.token_header)
+    pages = Pages(settings=options.settings, has_sessions=not options.token_header)
     made = application(access, pages, middlewares=[guard.check], public=access.routes())
     with socket.create_server(("", options.port)) as listener:
         port = listener.getsockname()[1]
@@ -83,6 +82,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--gpu-hour-price", type=_parsed(Price.parse), help="price of a GPU hour on the pages, such as '2.90 EUR'"
     )
+    parser.add_argument(
+        "--spot-gpu-hour-price", type=_parsed(Price.parse), help="that of jobs with spec.spot, such as '0.90 EUR'"
+    )
     parser.add_argument("--cluster", default="", help="name of the cluster on the pages")
     parser.add_argument(
         "--review-seconds", type=float, default=REVIEW_SECONDS, help="time between two reviews of a viewer's rights"
@@ -94,6 +96,10 @@ def _options() -> argparse.Namespace:
         parser.error("not in a pod: name the API server with --server")
     if not Path(options.certificate_authority).is_file():
         parser.error(f"--certificate-authority: there is no file {options.certificate_authority}")
+    try:
+        options.settings = PageSettings(options.link, options.gpu_hour_price, options.spot_gpu_hour_price)
+    except ValueError as error:
+        parser.error(str(error))
     return options
 
 

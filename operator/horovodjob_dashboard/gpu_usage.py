@@ -26,6 +26,8 @@ class UsageRow:
     """Empty: the jobs that are in no group."""
     jobs: int
     gpu_hours: float
+    spot_gpu_hours: float
+    """Those of jobs with spec.spot, of all GPU hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Usage:
 
     jobs: int
     gpu_hours: float
+    spot_gpu_hours: float
     groups: Mapping[str, list[UsageRow]]
 
 
@@ -43,15 +46,16 @@ def usage(rows: Iterable[JobRow], since: datetime, now: datetime) -> Usage:
     return Usage(
         len(used),
         sum(hours for _, hours in used),
+        sum(hours for row, hours in used if row.is_spot),
         {kind: _grouped(used, name) for kind, name in GROUPS.items()},
     )
 
 
 def _grouped(used: Iterable[tuple[JobRow, float]], name: Callable[[JobRow], str]) -> list[UsageRow]:
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[tuple[float, float]]] = {}
     for row, hours in used:
-        found.setdefault(name(row), []).append(hours)
-    rows = [UsageRow(key, len(hours), sum(hours)) for key, hours in found.items()]
+        found.setdefault(name(row), []).append((hours, hours if row.is_spot else 0.0))
+    rows = [UsageRow(key, len(hours), *map(sum, zip(*hours, strict=True))) for key, hours in found.items()]
     return sorted(rows, key=lambda row: (-row.gpu_hours, row.name))
 
 

@@ -62,6 +62,7 @@ class JobRow:
     workers: int
     gpus: int
     """GPUs of all workers."""
+    is_spot: bool
     queue: str
     """LocalQueue of Kueue; empty without one."""
     position: int | None
@@ -198,6 +199,7 @@ def row(job: Mapping[str, Any]) -> JobRow:
             eta="",
             workers=0,
             gpus=0,
+            is_spot=False,
             queue="",
             position=None,
             created=str(metadata.get("creationTimestamp", "")),
@@ -226,6 +228,7 @@ def _row(job: Mapping[str, Any]) -> JobRow:
         eta=_short(str(training.get("eta") or "")),
         workers=workers,
         gpus=workers * worker(spec, "gpus"),
+        is_spot=spec.get("spot") is True,
         queue=_short(str(queue.get("name", ""))),
         position=None if queue.get("position") is None else int(queue["position"]),
         created=metadata["creationTimestamp"],

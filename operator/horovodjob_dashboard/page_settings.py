@@ -77,6 +77,35 @@ class PageSettings:
 
     links: Sequence[LinkTemplate] = ()
     price: Price | None = None
+    spot_price: Price | None = None
+    """That of jobs with spec.spot; None: the same."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError with a sentence."""
+        if self.spot_price is None:
+            return
+        if self.price is None:
+            raise ValueError("a price of spot nodes needs the price of a GPU hour on other nodes")
+        if self.spot_price.currency != self.price.currency or self.spot_price.amount > self.price.amount:
+            raise ValueError(
+                f"price {self.spot_price} of spot nodes must be at most {self.price}, in the same currency"
+            )
+
+    def cost(self, gpu_hours: float, spot_gpu_hours: float) -> str:
+        """What GPU hours cost, of which so many are those of jobs with spec.spot; empty without a price."""
+        if self.price is None:
+            return ""
+        amount = self.price.amount * gpu_hours - self._saving() * spot_gpu_hours
+        return Price(amount, self.price.currency).of(1)
+
+    def saving(self, spot_gpu_hours: float) -> str:
+        """What spot nodes have saved; empty where there is no price of them, or no hours."""
+        if self.spot_price is None or not spot_gpu_hours:
+            return ""
+        return Price(self._saving(), self.spot_price.currency).of(spot_gpu_hours)
+
+    def _saving(self) -> float:
+        return self.price.amount - self.spot_price.amount if self.price and self.spot_price else 0.0
 
     def links_of(self, job: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """Titles and addresses of the links of a job."""

@@ -273,13 +273,17 @@ def _training(jobs: Iterable[HorovodJob]) -> tuple[GaugeMetricFamily, ...]:
     def family(name: str, documentation: str) -> GaugeMetricFamily:
         return GaugeMetricFamily(f"horovodjob_training_{name}", documentation, labels=["namespace", "name"])
 
+    gpus = family("gpus", "GPUs of all workers of a running job.")
     progress = family("progress_ratio", "Completed share of the training, 0 to 1.")
     speed = family("samples_per_second", "Samples per second of all ranks.")
     loss = family("loss", "The metric `loss` of the newest report.")
     eta = family("eta_timestamp_seconds", "Estimated end of the training, in seconds since 1970.")
     for job in jobs:
         training = job.status.training
-        if training is None or job.status.phase is not Phase.RUNNING:
+        if job.status.phase is not Phase.RUNNING:
+            continue
+        gpus.add_metric(job.key, job.spec.worker.replicas * job.spec.worker.gpus)
+        if training is None:
             continue
         progress.add_metric(job.key, training.progress)
         if training.samples_per_second is not None:
@@ -288,7 +292,7 @@ def _training(jobs: Iterable[HorovodJob]) -> tuple[GaugeMetricFamily, ...]:
             loss.add_metric(job.key, training.metrics["loss"])
         if training.eta is not None:
             eta.add_metric(job.key, training.eta.timestamp())
-    return progress, speed, loss, eta
+    return gpus, progress, speed, loss, eta
 
 
 def count_transition(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus) -> None:

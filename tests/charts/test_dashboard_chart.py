@@ -87,7 +87,11 @@ def test_several_pods_need_a_proxy_that_signs_viewers_in(helm4: Helm) -> None:
 
 def test_links_and_a_price_are_arguments_that_the_dashboard_accepts(helm4: Helm) -> None:
     address = "https://grafana.example.com/d/jobs?var-namespace={namespace}&var-name={name}"
-    settings = {"links": {"Grafana": address, "TensorBoard": "https://b.example.com/"}, "gpuHourPrice": "2.90 EUR"}
+    settings: dict[str, object] = {
+        "links": {"Grafana": address, "TensorBoard": "https://b.example.com/"},
+        "gpuHourPrice": "2.90 EUR",
+    }
+    settings["spotGpuHourPrice"] = "0.90 EUR"
     given = [part for key, value in settings.items() for part in ("--set-json", f"dashboard.{key}={json.dumps(value)}")]
     (deployment,) = (
         each for each in helm4.objects(*ENABLED, *given) if is_dashboard(each) and each["kind"] == "Deployment"
@@ -99,6 +103,7 @@ def test_links_and_a_price_are_arguments_that_the_dashboard_accepts(helm4: Helm)
         LinkTemplate("TensorBoard", "https://b.example.com/"),
     ]
     assert [str(Price.parse(text)) for name, _, text in arguments if name == "--gpu-hour-price"] == ["2.9 EUR"]
+    assert [text for name, _, text in arguments if name == "--spot-gpu-hour-price"] == ["0.90 EUR"]
 
 
 @pytest.mark.parametrize(

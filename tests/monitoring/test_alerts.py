@@ -13,6 +13,7 @@ from support.helm import HELM4
 from support.monitoring import program, rules
 
 UNIT_TESTS = Path(__file__).with_name("alerts_test.yaml")
+AZURE = ROOT / "manifests" / "aks" / "alerts.json"
 SCOPED = Path(__file__).with_name("scoped_alerts_test.yaml")
 ALERTS = {rule["alert"]: rule for group in rules()["groups"] for rule in group["rules"]}
 HEADINGS = ("## Meaning", "## Diagnosis", "## Mitigation")
@@ -62,6 +63,26 @@ def test_rules_of_several_releases_are_each_for_one_operator(tmp_path: Path) -> 
         promtool(tmp_path, "check", "rules", f"{file}.yaml")
     (tmp_path / SCOPED.name).write_text(SCOPED.read_text())
     promtool(tmp_path, "test", "rules", SCOPED.name)
+
+
+def test_the_rule_groups_of_azure_are_those_of_prometheus() -> None:
+    template = json.loads(AZURE.read_text())
+    found: dict[str, Any] = {}
+    for group in template["resources"]:
+        assert group["type"] == "Microsoft.AlertsManagement/prometheusRuleGroups"
+        assert len(group["properties"]["rules"]) <= 20, "Azure allows 20 rules in a group"
+        found |= {rule["alert"]: rule for rule in group["properties"]["rules"]}
+    assert len(template["resources"]) == len(rules()["groups"])
+    assert set(found) == set(ALERTS)
+    for name, rule in ALERTS.items():
+        azure = found[name]
+        assert azure["expression"] == rule["expr"].strip()
+        assert azure["for"] == f"PT{rule.get('for', '0m').upper()}"
+        assert azure["severity"] == {"critical": 0, "warning": 2}[rule["labels"]["severity"]]
+        assert (azure["labels"], azure["annotations"]) == (rule["labels"], rule["annotations"])
+    # A text that begins with a bracket is an expression of the template.
+    texts = [text for rule in found.values() for text in (rule["expression"], *rule["annotations"].values())]
+    assert not [text for text in texts if text.startswith("[")]
 
 
 def test_each_alert_has_a_unit_test_in_which_it_fires() -> None:

@@ -17,7 +17,7 @@ from horovodjob_dashboard.curves import charts_of_a_job
 from horovodjob_dashboard.gpu_usage import gpu_hours, usage
 from horovodjob_dashboard.job_details import attempts, progress_facts, run_again
 from horovodjob_dashboard.job_rows import JobRow, cause, row
-from horovodjob_dashboard.page_settings import LinkTemplate, Price
+from horovodjob_dashboard.page_settings import LinkTemplate, PageSettings, Price
 from horovodjob_dashboard.pages import STATIC
 from horovodjob_dashboard.parallel_axes import parallel_axes
 from support.api_client import ROOT
@@ -216,6 +216,29 @@ def test_links_have_the_fields_of_the_job_escaped_and_never_another_host() -> No
     ):
         with pytest.raises(ValueError, match="link"):
             LinkTemplate.parse(wrong)
+
+
+def test_the_hours_of_spot_jobs_cost_their_own_price_and_the_difference_is_what_they_save() -> None:
+    times = {"startTime": "2026-11-22T10:00:00Z", "runningTime": "2026-11-22T10:00:00Z", "phase": "Running"}
+    rows = []
+    for name, spot in (("spot", True), ("regular", False)):
+        made = job(name, **times)
+        made["spec"] |= {"worker": {"replicas": 1, "gpus": 4}, "spot": spot}
+        rows.append(row(made))
+    found = usage(rows, NOON - timedelta(days=1), NOON)
+    assert (found.gpu_hours, found.spot_gpu_hours) == (16, 8)
+    (namespace,) = found.groups["namespace"]
+    assert (namespace.gpu_hours, namespace.spot_gpu_hours) == (16, 8)
+    prices = PageSettings(price=Price.parse("3 EUR"), spot_price=Price.parse("0.50 EUR"))
+    assert (prices.cost(16, 8), prices.saving(8)) == ("28.00 EUR", "20.00 EUR")
+    same = PageSettings(price=Price.parse("3 EUR"))
+    assert (same.cost(16, 8), same.saving(8), PageSettings().cost(16, 8)) == ("48.00 EUR", "", "")
+
+
+@pytest.mark.parametrize("price", [None, "0.40 EUR", "3 USD"])
+def test_a_spot_price_needs_a_higher_price_in_its_currency(price: str | None) -> None:
+    with pytest.raises(ValueError, match="price"):
+        PageSettings(price=Price.parse(price) if price else None, spot_price=Price.parse("0.50 EUR"))
 
 
 def test_a_price_is_a_number_and_a_currency() -> None:

@@ -256,3 +256,12 @@ def test_counters_of_a_namespace_begin_with_zero_and_end_after_its_last_job() ->
     assert namespaces_with_series() == {*before, "short-lived"}, "Prometheus has not scraped the last values yet"
     series.remove_unused(set())
     assert namespaces_with_series() == before
+
+
+def test_a_running_job_has_a_series_with_its_gpus_also_if_it_reports_no_progress() -> None:
+    cluster = starting_cluster(worker={"replicas": 2, "gpus": 4})
+    assert series([cluster.job], "horovodjob_training_gpus") == {}
+    cluster.start()
+    assert phase_of(cluster) is Phase.RUNNING
+    assert list(series([cluster.job], "horovodjob_training_gpus").values()) == [8]
+    assert series([cluster.job], "horovodjob_training_progress_ratio") == {}

@@ -36,7 +36,7 @@
 {{- $job := printf "job=%q" (include "horovodjob-operator.metricsJob" .) }}
 {{- $operator := append $clusters (default $job $values.selector) | join ", " }}
 {{- $deployment := printf "namespace=%q, deployment=%q" .Release.Namespace (include "horovodjob-operator.fullname" .) }}
-{{- $words := dict "operator" $operator "deployment" (append $clusters $deployment | join ", ") "cluster" $labels }}
+{{- $words := dict "operator" $operator "deployment" (append $clusters $deployment | join ", ") "cluster" $labels "nodes" (join ", " $clusters) }}
 {{- $_ := set $words "runbookUrlPrefix" $values.runbookUrlPrefix }}
 {{- $groups := regexSplit "(?m)^    - name: " (.Files.Get "files/alerts.yaml") -1 }}
 {{- $own := list }}
@@ -61,7 +61,7 @@
 {{- range $word, $value := .words }}
 {{- $rules = replace (printf "<%s>" $word) (toString $value) $rules }}
 {{- end }}
-- name: {{ regexReplaceAll "(?m)^    " $rules "" }}
+- name: {{ regexReplaceAll "(?m)^    " $rules "" | replace ", }" "}" }}
 {{- end }}
 
 {{- /* Azure's managed Prometheus drops series of monitors without these limits. */ -}}

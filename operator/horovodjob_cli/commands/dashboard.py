@@ -39,6 +39,9 @@ def dashboard(
     gpu_hour_price: Annotated[
         str | None, typer.Option(metavar="PRICE", help="Price of a GPU hour on the pages, such as '2.90 EUR'.")
     ] = None,
+    spot_gpu_hour_price: Annotated[
+        str | None, typer.Option(metavar="PRICE", help="That of jobs with spec.spot, such as '0.90 EUR'.")
+    ] = None,
 ) -> None:
     """Serve a page with the jobs of a cluster on this machine, with the rights of the kubeconfig, until Ctrl-C."""
     try:
@@ -49,8 +52,8 @@ def dashboard(
         raise CliError(f"the dashboard needs {error.name}; run `pip install 'horovodjob[dashboard]'`") from None
 
     try:
-        price = Price.parse(gpu_hour_price) if gpu_hour_price else None
-        settings = PageSettings([LinkTemplate.parse(each) for each in link], price)
+        prices = [Price.parse(text) if text else None for text in (gpu_hour_price, spot_gpu_hour_price)]
+        settings = PageSettings([LinkTemplate.parse(each) for each in link], *prices)
     except ValueError as error:
         raise UsageError(str(error)) from None
 

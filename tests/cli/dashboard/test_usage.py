@@ -21,7 +21,7 @@ def hours_ago(hours: float) -> str:
 def test_gpu_hours_are_by_owner_namespace_and_experiment_with_their_price(cluster: ClusterState) -> None:
     for name, owner, experiment, hours in (("a", "ada", "digits", 10), ("b", "ada", "", 5), ("c", "bob", "digits", 1)):
         labels = {"horovodjob.dev/owner": owner} | ({"horovodjob.dev/experiment": experiment} if experiment else {})
-        cluster.create(name, labels, worker={"replicas": 2, "gpus": 4})
+        cluster.create(name, labels, worker={"replicas": 2, "gpus": 4}, spot=name == "b")
         times = {"startTime": hours_ago(50), "runningTime": hours_ago(40), "completionTime": hours_ago(40 - hours)}
         cluster.report(name, phase="Succeeded", executionState="succeeded", **times)
     with dashboard("-w", cluster.namespace, "--gpu-hour-price", "2.50 EUR", "--link", GRAFANA) as browser:
@@ -38,6 +38,13 @@ def test_gpu_hours_are_by_owner_namespace_and_experiment_with_their_price(cluste
         link = f"https://grafana.example.com/d/jobs?var-namespace={cluster.namespace}&amp;var-name=a&amp;e=digits"
         assert f'<a href="{link}" rel="noopener noreferrer" target="_blank">Grafana</a>' in job
         assert "80 (200.00 EUR)" in job
+    prices = ("--gpu-hour-price", "2.50 EUR", "--spot-gpu-hour-price", "0.50 EUR")
+    with dashboard("-w", cluster.namespace, *prices) as browser:
+        shown = wait_for("all", lambda: text if "Jobs 3" in (text := browser.text("/usage")) else None)
+        assert "GPU hours 128.0 Jobs 3 Cost 240.00 EUR Saved by spot nodes 80.00 EUR" in shown
+        assert "ada 2 120.0 94 % 220.00 EUR bob 1 8.0 6 % 20.00 EUR" in shown
+        assert "0.5 EUR for jobs with spot: true" in shown
+        assert "40 (20.00 EUR)" in browser.get(f"/jobs/{cluster.namespace}/b").text
     with dashboard("-w", cluster.namespace) as browser:
         text = wait_for("all", lambda: text if "Jobs 3" in (text := browser.text("/usage")) else None)
         assert "Cost" not in text
@@ -69,6 +76,7 @@ def test_a_viewer_sees_the_gpu_hours_of_jobs_that_they_may_list(
         (("--link", "Grafana=javascript:alert(1)"), "must begin with http:// or https://"),
         (("--link", "Grafana=https://{name}.example.com"), "a job must not decide the host"),
         (("--gpu-hour-price", "cheap"), "must be a number"),
+        (("--spot-gpu-hour-price", "0.50 EUR"), "needs the price of a GPU hour on other nodes"),
     ],
 )
 def test_a_wrong_setting_is_one_sentence(cluster: ClusterState, options: tuple[str, ...], expected: str) -> None:
