@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
-import yaml
 
 from e2e.access import wait_for
-from e2e.install import ROOT
 from e2e.namespace import Namespace
 from horovodjob_operator.domain.names import KEYS_PREFIX
-from support.api_client import Object
+from support.documented_policy import documented_policy
 
 SSH_PORT, METRICS_PORT = 2222, 9100
 ONCE = {"backoffLimit": 0}
@@ -77,13 +74,6 @@ class Neighbours:
 def reachable(namespace: Namespace, pod: str, places: set[str]) -> set[str]:
     """The addresses that a pod can connect to."""
     return set(namespace.exec(pod, "python3", "-c", CONNECT, *places).split())
-
-
-def documented_policy(name: str) -> Object:
-    """A NetworkPolicy of the documentation."""
-    blocks = (ROOT / "docs" / "operations.md").read_text().split("```yaml\n")[1:]
-    policies: list[Any] = [yaml.safe_load(block.partition("```")[0]) for block in blocks]
-    return next(policy for policy in policies if policy["metadata"]["name"] == name)
 
 
 @pytest.fixture(scope="module")
