@@ -79,7 +79,15 @@ class Process:
         queueing = Queueing(workloads, QueueApi(client))
         self.quota_line = QuotaLine(self.store, self.pods, reader, now)
         self.reconciler = Reconciler(
-            self.pods, writer, reader, now, queueing, settings.progress_url, self.quota_line, self.preflight
+            self.pods,
+            writer,
+            reader,
+            now,
+            queueing,
+            settings.progress_url,
+            self.quota_line,
+            self.preflight,
+            reads_nodes=bool(settings.read_nodes),
         )
         self.work_queue = WorkQueue(self.store, self.pods, self.reconciler)
         self.quota_line.enqueue = self.work_queue.enqueue

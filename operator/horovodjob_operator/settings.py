@@ -48,6 +48,8 @@ class Settings:
     """Label selector of the watched namespaces, as of `kubectl -l`; empty: their names, or all."""
     job_defaults: str = ""
     """Default values for jobs as JSON, see JobDefaults."""
+    read_nodes: int = 0
+    """1: the conditions of nodes are read when an attempt ends or stalls; needs the right to `get` nodes."""
     preflight: str = ""
     """The storage accounts of each namespace on which shares and scripts of jobs are checked before pods are created,
     as JSON: {"team-a": ["account"]}; an account in another cloud by its host. Empty: no checks."""

@@ -56,7 +56,7 @@ FIELDS: Object = {
     "outputs": [{"id": "A", "pathPrefix": "/data", "pathSuffix": ""}],
     "logs": {"pathPrefix": "/data"},
     "network": {"service": True, "isolate": False},
-    "scheduling": {"gang": "Volcano", "timeoutSeconds": 60},
+    "scheduling": {"gang": "Volcano", "timeoutSeconds": 60, "avoidFailedNodes": False},
     "runPolicy": {
         "suspend": True,
         "backoffLimit": 0,
@@ -64,6 +64,7 @@ FIELDS: Object = {
         "cleanPodPolicy": "All",
         "activeDeadlineSeconds": 1000000,
         "progressDeadlineSeconds": 1800,
+        "failOnExitCodes": [2, 64],
         "ttlSecondsAfterFinished": 0,
         "terminate": False,
         "managedBy": "example.com/controller",

@@ -58,7 +58,7 @@ WHOLE: Object = {
     "inputs": [{"id": "A", "path": "/data"}],
     "outputs": [{"id": "A", "pathPrefix": "/data", "pathSuffix": "a"}],
     "logs": {"pathPrefix": "/data/logs"},
-    "scheduling": {"gang": "None", "timeoutSeconds": 60},
+    "scheduling": {"gang": "None", "timeoutSeconds": 60, "avoidFailedNodes": False},
     "network": {"service": True, "isolate": True},
     "runPolicy": {
         "suspend": False,
@@ -67,6 +67,7 @@ WHOLE: Object = {
         "onWorkerLoss": "Restart",
         "activeDeadlineSeconds": 3600,
         "progressDeadlineSeconds": 1800,
+        "failOnExitCodes": [2, 64],
         "ttlSecondsAfterFinished": 60,
         "terminate": False,
         "managedBy": "horovodjob.dev/operator",
@@ -121,6 +122,8 @@ STATUS: Object = {
             "reason": "RankFailed",
             "exitCode": 1,
             "steps": 120,
+            "failedNodes": ["b"],
+            "nodeConditions": ["node b reports XIDErrors"],
             "message": "boom",
         }
     ],

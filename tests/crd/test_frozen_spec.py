@@ -113,12 +113,14 @@ CHANGES: tuple[tuple[Path, Any], ...] = (
     (("network", "isolate"), False),
     (("scheduling", "timeoutSeconds"), 61),
     (("scheduling", "gang"), "Native"),
+    (("scheduling", "avoidFailedNodes"), False),
     (("runPolicy", "cleanPodPolicy"), "All"),
     (("runPolicy", "onWorkerLoss"), "Fail"),
     (("runPolicy", "backoffLimit"), 4),
     (("runPolicy", "activeDeadlineSeconds"), 7200),
     (("runPolicy", "activeDeadlineSeconds"), REMOVED),
     (("runPolicy", "progressDeadlineSeconds"), 1800),
+    (("runPolicy", "failOnExitCodes"), [2]),
 )
 ENDED = "cannot change, because the job has ended and never runs again: create a job with another name"
 NAMES = (f"frozen-{number}" for number in itertools.count())

@@ -39,6 +39,10 @@
 - name: HOROVODJOB_OPERATOR_METRICS_TLS_DIRECTORY
   value: /etc/horovodjob/metrics-tls
 {{- end }}
+{{- if .Values.rbac.readNodes }}
+- name: HOROVODJOB_OPERATOR_READ_NODES
+  value: "1"
+{{- end }}
 {{- with include "horovodjob-operator.jobDefaults" . }}
 - name: HOROVODJOB_OPERATOR_JOB_DEFAULTS
   value: {{ . | quote }}

@@ -53,6 +53,12 @@
   resources: [subjectaccessreviews]
   verbs: [create]
 {{- end }}
+{{- if .Values.rbac.readNodes }}
+# One read of each node of an attempt that ends or stalls.
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [get]
+{{- end }}
 {{- if .Values.watchNamespaceSelector }}
 - apiGroups: [""]
   resources: [namespaces]

@@ -158,6 +158,7 @@ class EventReason(StrEnum):
     PREEMPTED = "Preempted"
     RESIZED = "Resized"
     TRAINING_STALLED = "TrainingStalled"
+    NODE_FAILS = "NodeFails"
     SCHEDULING_TIMEOUT = "SchedulingTimeout"
     SUSPENDED = "Suspended"
     RESUMED = "Resumed"

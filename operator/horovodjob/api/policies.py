@@ -7,6 +7,7 @@ from pydantic import Field, StringConstraints
 from horovodjob.api.base import Model, validations
 from horovodjob.api.constants import CleanPodPolicy, Gang, OnWorkerLoss
 
+ExitCode = Annotated[int, Field(ge=1, le=255)]
 ManagedBy = Annotated[str, StringConstraints(min_length=1, max_length=63)]
 
 
@@ -44,6 +45,12 @@ class Scheduling(Model):
         "increases each time, so that two partially scheduled jobs do not block each other. The time of a gang starts "
         "when its first pod has a node.",
     )
+    avoid_failed_nodes: bool | None = Field(
+        None,
+        description="Whether further attempts avoid the nodes that ended earlier ones: lost, unreachable, refused by "
+        "the kubelet, with a GPU error, or with the ranks that a stalled training waited for; true by default. It is a "
+        "preference: without other nodes, the pods run there again.",
+    )
 
 
 class RunPolicy(Model):
@@ -74,6 +81,13 @@ class RunPolicy(Model):
         OnWorkerLoss.RESTART,
         description="Action when a worker is evicted, preempted or deleted, or when its node no longer exists: Restart "
         "(not counted against backoffLimit) or Fail.",
+    )
+    fail_on_exit_codes: tuple[ExitCode, ...] | None = Field(
+        None,
+        max_length=64,
+        description="Exit codes of the program with which the job fails at once, because a restart is pointless. By "
+        "default 2, a wrong setting, of a command that is the trainer (python -m horovodjob_trainer), and none of "
+        "other programs.",
     )
     active_deadline_seconds: int | None = Field(
         None,

@@ -15,6 +15,8 @@ from horovodjob.api.spec_rules import SPEC_RULES
 
 # Images are pulled meanwhile, some of 10 GB; a shorter scheduling.timeoutSeconds is meant for the scheduler.
 MIN_START_SECONDS = 600
+TRAINER_PROGRAM, TRAINER_MODULE = "horovodjob-trainer", "horovodjob_trainer"
+TRAINER_USAGE_ERROR = 2
 
 
 class HorovodJobSpec(Model):
@@ -170,6 +172,20 @@ class HorovodJobSpec(Model):
         """Seconds within which the ranks must run when all pods have a node."""
         start = max(self.scheduling.timeout_seconds, MIN_START_SECONDS)
         return start + (self.preparation.timeout_seconds if self.preparation else 0)
+
+    @property
+    def final_exit_codes(self) -> tuple[int, ...]:
+        """Exit codes of the program after which a restart is pointless."""
+        if self.run_policy.fail_on_exit_codes is not None:
+            return self.run_policy.fail_on_exit_codes
+        return (TRAINER_USAGE_ERROR,) if self.runs_trainer else ()
+
+    @property
+    def runs_trainer(self) -> bool:
+        """Whether the trainer is the command, and not a part of another program."""
+        program, *arguments = self.command or ("",)
+        name = program.rpartition("/")[2]
+        return name == TRAINER_PROGRAM or (name.startswith("python") and arguments[:2] == ["-m", TRAINER_MODULE])
 
     @property
     def launcher_requests(self) -> dict[str, str]:

@@ -9,6 +9,7 @@ from horovodjob.api.base import Model, Time, list_map
 from horovodjob.api.constants import ConditionType, ExecutionState, Phase
 
 MAX_ERRORS = 10
+MAX_FAILED_NODES = 16
 MAX_METRICS = 32
 MAX_HISTORY = 24
 MetricName = Annotated[str, StringConstraints(max_length=63)]
@@ -54,6 +55,15 @@ class JobError(Model):
     exit_code: int | None = Field(None, description="Exit code of the container.")
     steps: Count | None = Field(
         None, description="Number of the last completed step; only of an attempt that ended at its progress deadline."
+    )
+    failed_nodes: tuple[str, ...] = Field(
+        (), max_length=MAX_FAILED_NODES, description="Nodes that ended the attempt; the next attempts avoid them."
+    )
+    node_conditions: tuple[str, ...] = Field(
+        (),
+        max_length=MAX_FAILED_NODES,
+        description="Problems that these nodes reported then, such as XIDErrors; the error does not count against "
+        "backoffLimit.",
     )
     message: str = Field("", description="The error, and the last lines of the log of the container.")
 

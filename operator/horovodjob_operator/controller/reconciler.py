@@ -15,6 +15,7 @@ from horovodjob_operator.controller.event_poster import EventPoster
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.jobs.job_store import FinishedJob
 from horovodjob_operator.controller.jobs.status_writer import StatusWriter
+from horovodjob_operator.controller.node_conditions import NodeConditions
 from horovodjob_operator.controller.pod_events import PodEvents
 from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.requeue import Requeue
@@ -49,11 +50,14 @@ class Reconciler:
         progress_url: str,
         quota_line: QuotaLine,
         preflight: Preflight | None = None,
+        *,
+        reads_nodes: bool = False,
     ) -> None:
         self._pods, self._clock, self._queueing = pods, clock, queueing
         self.events = EventPoster(writer)
         self._status_writer = StatusWriter(writer, self.events)
         self._pod_events = PodEvents(reader)
+        self._node_conditions = NodeConditions(reader, is_allowed=reads_nodes)
         pod_groups = PodGroups(writer, reader)
         creation = ObjectCreation(pods, writer, reader, pod_groups, progress_url)
         self._executor = PlanExecutor(pods, writer, creation, pod_groups, clock, preflight, quota_line)
@@ -105,6 +109,9 @@ class Reconciler:
         withheld = state.job.spec.worker.replicas - job.spec.worker.replicas
         context = JobContext(job, observed, now, withheld)
         status, outcome = next_status(context)
+        if informed := await self._node_conditions.read(state, context, outcome):
+            context = informed
+            status, outcome = next_status(context)
         unfinished, due = await self._queueing.finish(state, context, status)
         status = status_with_held_quota(job, status, unfinished, now)
         # Before the plan: its deletions remove the evidence for the status.

@@ -31,8 +31,9 @@ def errors_after(job: HorovodJob, failure: Failure, now: datetime) -> tuple[JobE
 
 def is_disruption(error: JobError) -> bool:
     """Whether the error shows a disruption: the container did not end by itself."""
-    is_reported = error.reason in (Reason.EVICTED, Reason.NODE_LOST)
-    return is_reported or (error.reason in (Reason.WORKER_LOST, Reason.LAUNCHER_FAILED) and not error.container)
+    if error.reason in (Reason.EVICTED, Reason.NODE_LOST) or error.node_conditions:
+        return True
+    return error.reason in (Reason.WORKER_LOST, Reason.LAUNCHER_FAILED) and not error.container
 
 
 def _loss_time(loss: Failure, now: datetime) -> datetime:
@@ -69,6 +70,8 @@ def failure_error(job: HorovodJob, failure: Failure, now: datetime) -> JobError:
         reason=failure.reason,
         exit_code=end.exit_code if end else None,
         steps=failure.steps,
+        failed_nodes=failure.nodes,
+        node_conditions=failure.node_conditions,
         message=_message_with_log(failure, end),
     )
 
@@ -82,8 +85,8 @@ def _message_with_log(failure: Failure, end: ContainerTermination | None) -> str
     if not log:
         return message
     if failure.reason is Reason.RANK_FAILED:
-        return log[-MAX_MESSAGE_CHARACTERS:]
-    separator = "; its last lines: "
+        message = "; ".join(failure.node_conditions)
+    separator = "; its last lines: " if message else ""
     remaining = MAX_MESSAGE_CHARACTERS - len(message) - len(separator)
     return f"{message}{separator}{log[-remaining:]}" if remaining > 0 else message
 

@@ -19,7 +19,12 @@ def with_late_report(context: JobContext) -> JobContext:
     """
     status = context.job.status
     error = status.errors[-1] if status.errors else None
-    if error is None or error.reason != Reason.RANK_FAILED or error.attempt != status.attempt - 1:
+    if (
+        error is None
+        or error.reason != Reason.RANK_FAILED
+        or error.node_conditions
+        or error.attempt != status.attempt - 1
+    ):
         return context
     pod = min((pod for pod in context.observed.pods if _explains(pod, error)), key=lambda pod: pod.index, default=None)
     if pod is None:

@@ -20,6 +20,13 @@ ERROR = re.compile(
 )
 DEADLINE = "horovodjob: ProgressDeadlineExceeded: "
 TRACEBACK = re.compile(r"(?<!^)((?:\[\d+,\d+\]<stderr>: ?)?Traceback \(most recent call last\):)", re.MULTILINE)
+# What CUDA, the driver and NCCL write of a device that has failed; other errors of CUDA are mostly those of a program.
+GPU_ERROR = re.compile(
+    r"\bXid\b|GPU is lost|fallen off the bus|[Uu]ncorrectable ECC|CUDA_ERROR_(?:ECC_UNCORRECTABLE|NO_DEVICE"
+    r"|NVLINK_UNCORRECTABLE|HARDWARE_STACK_ERROR|DEVICE_UNAVAILABLE|SYSTEM_NOT_READY)|no CUDA-capable device"
+)
+# Open MPI names the rank that failed first: of a non-zero exit code, or of a signal.
+FAILED_RANK = re.compile(r"Process name: (?:\[\[\d+,\d+\],(\d+)\]|\[[^]]*,(\d+)\])|process rank (\d+) ")
 # The bars of Keras and of tqdm.
 BAR = re.compile(r"[\u2501\u2588]|\d%\|")
 
@@ -28,6 +35,12 @@ def progress_deadline(text: str) -> str:
     """What the watch of rank 0 wrote before it ended an attempt that made no progress; empty if it did not."""
     lines = (TAG.sub("", line).strip() for line in text.splitlines())
     return next((line.removeprefix(DEADLINE) for line in lines if line.startswith(DEADLINE)), "")
+
+
+def rank_with_gpu_error(text: str) -> int | None:
+    """The rank that failed first, if the output has an error of a GPU."""
+    found = FAILED_RANK.search(text) if GPU_ERROR.search(text) else None
+    return int(next(number for number in found.groups() if number)) if found else None
 
 
 def failure_lines(text: str) -> str:

@@ -7,6 +7,7 @@ from horovodjob.api.constants import ConditionType, Phase, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import Condition, JobError
 from horovodjob_operator.domain.checks.outcome import Outcome
+from horovodjob_operator.domain.failed_nodes import node_problems, nodes_of
 from horovodjob_operator.domain.messages import MAX_MESSAGE_CHARACTERS
 from horovodjob_operator.domain.pods.observed import Observed
 from horovodjob_operator.domain.pods.pod import Pod
@@ -22,10 +23,16 @@ def current_stall(job: HorovodJob, observed: Observed) -> Stall | None:
     return report.stall if report and report.attempt == job.status.attempt else None
 
 
+def blamed_pods(stall: Stall, pods: Iterable[Pod]) -> tuple[Pod, ...]:
+    """The pods with the ranks that the others wait for."""
+    hosts = {each.host for each in stall.blamed}
+    return tuple(pod for pod in pods if pod.name in hosts)
+
+
 def blamed_pod(stall: Stall, pods: Iterable[Pod]) -> Pod | None:
     """The pod with the ranks that the others wait for; None if they are in several."""
-    hosts = {each.host for each in stall.blamed}
-    return next((pod for pod in pods if {pod.name} == hosts), None)
+    found = blamed_pods(stall, pods)
+    return found[0] if len(found) == 1 == len({each.host for each in stall.blamed}) else None
 
 
 def stall_message(stall: Stall, pods: Sequence[Pod]) -> str:
@@ -62,7 +69,9 @@ def progressing(job: HorovodJob, observed: Observed, outcome: Outcome, now: date
         is_kept = old and old.reason == Reason.PROGRESS_DEADLINE_EXCEEDED and outcome.phase is not Phase.SUSPENDED
         return old if is_kept else None
     if stall := current_stall(job, observed):
-        return _condition(job, "False", Reason.TRAINING_STALLED, stall_message(stall, observed.pods), now)
+        nodes = nodes_of(blamed_pods(stall, observed.pods) or observed.pods)
+        parts = (stall_message(stall, observed.pods), *node_problems(nodes, observed.node_conditions).values())
+        return _condition(job, "False", Reason.TRAINING_STALLED, "; ".join(parts)[:MAX_MESSAGE_CHARACTERS], now)
     reports = (observed.stall_report, observed.progress_report)
     if any(report and report.attempt == attempt for report in reports):
         return _condition(job, "True", Reason.STEPS_COMPLETED, "the training completes steps", now)

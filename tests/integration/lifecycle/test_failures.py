@@ -132,6 +132,31 @@ def test_an_unreachable_worker_is_a_disruption_and_no_host_of_the_next_attempt(
     assert address not in job.hosts
 
 
+def test_a_node_that_ends_attempts_is_avoided_and_after_three_in_a_row_named_in_an_event(submit_job: Submit) -> None:
+    job = submit_job()
+    for since in ("", "Queued", "Queued"):
+        job.advance_to("Running", since=since)
+        job.report("worker-1", phase="Failed", reason="UnexpectedAdmissionError", message="no healthy GPU")
+        status = job.wait("Restarting")
+        job.skip_backoff()
+    assert last_error(job)["failedNodes"] == ["node-1"]
+    ready = next(each for each in status["conditions"] if each["type"] == "Ready")
+    assert "; attempt 4 avoids node node-1 (Evicted in attempt 3) and starts at " in ready["message"]
+    wait_for("the event", lambda: job.events()["NodeFails"] == 1)
+    for role, pod in job.wait_for_pods().items():
+        preferred = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+        if role != "worker-0":  # it stays from the first attempt
+            (only,) = preferred["preferredDuringSchedulingIgnoredDuringExecution"]
+            assert only["preference"]["matchFields"][0]["values"] == ["node-1"]
+
+
+def test_exit_codes_that_the_job_names_end_it_at_once(submit_job: Submit) -> None:
+    job = submit_job(runPolicy={"failOnExitCodes": [3]}).advance_to("Running")
+    job.end("launcher", 3)
+    status = job.wait("Failed")
+    assert (status["restarts"], status["exitCode"]) == (0, 3)
+
+
 @pytest.mark.parametrize("limit", [0, 1])
 def test_a_job_fails_at_its_backoff_limit(submit_job: Submit, limit: int) -> None:
     job = submit_job(runPolicy={"backoffLimit": limit}).advance_to("Running")
@@ -277,4 +302,6 @@ def test_a_node_that_rejects_each_pod_delays_the_next_attempt_more_each_time(sub
         delays.append((datetime.combine(ended_at, time.fromisoformat(message[-9:])) - ended_at) % timedelta(days=1))
     assert delays == [timedelta(seconds=10), timedelta(seconds=20)]
     cause = "Evicted: worker 0 was rejected by node node-1: device plugin is broken"
-    assert message.startswith(f"attempt 2 ended, the second disruption in a row, {cause}; attempt 3 starts at")
+    assert message.startswith(
+        f"attempt 2 ended, the second disruption in a row, {cause}; attempt 3 avoids node node-1 ("
+    )

@@ -48,6 +48,7 @@ class FakeCluster:
     refusal: Refusal | None = None
     progress_report: ProgressReport | None = None
     stall_report: StallReport | None = None
+    node_conditions: dict[str, tuple[str, ...]] = field(default_factory=dict)
     own_deletions: set[str] = field(default_factory=set)
     """Names of the pods that the operator has deleted: their ends must have no consequences."""
 
@@ -61,6 +62,7 @@ class FakeCluster:
             autoscaler_read_at=self.now,
             progress_report=self.progress_report,
             stall_report=self.stall_report,
+            node_conditions=self.node_conditions,
         )
 
     @property

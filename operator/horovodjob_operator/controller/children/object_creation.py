@@ -11,12 +11,14 @@ from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.children.pod_groups import PodGroups
 from horovodjob_operator.controller.children.ssh_keys import generate_ssh_keys
 from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.failed_nodes import failed_nodes
 from horovodjob_operator.domain.messages import count_text
 from horovodjob_operator.domain.plan import Plan
 from horovodjob_operator.domain.pods.pod_facts import owned_pod, owner_uid
 from horovodjob_operator.domain.resource_quota import PodUsage, pod_usage
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.network_policy import network_policy
+from horovodjob_operator.domain.resources.parts.placement import avoid_nodes
 from horovodjob_operator.domain.resources.pod_group import not_served_message
 from horovodjob_operator.domain.resources.secret import keys_secret, scripts_secret
 from horovodjob_operator.domain.resources.service import service
@@ -132,10 +134,12 @@ class ObjectCreation:
         if not plan.create_launcher:
             return workers
         launcher = launcher_pod(job, job.status.attempt, plan.hosts, self._progress_url, plan.spec_hash)
+        launcher = avoid_nodes(launcher, failed_nodes(job, job.status.errors))
         return [plan.admission.apply(launcher, Role.LAUNCHER) if plan.admission else launcher, *workers]
 
     def _worker(self, job: HorovodJob, index: int, plan: Plan) -> Body:
         worker = worker_pod(job, index, job.status.attempt, self._progress_url, plan.secret_names, plan.spec_hash)
+        worker = avoid_nodes(worker, failed_nodes(job, job.status.errors))
         return plan.admission.apply(worker, Role.WORKER) if plan.admission else worker
 
     async def _create(self, job: HorovodJob, body: Body) -> None:

@@ -55,6 +55,9 @@ class JobState:
     """Pods deleted since the last reconciliation, by name."""
     progress_report: ProgressReport | None = None
     stall_report: StallReport | None = None
+    node_conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    node_conditions_of: tuple[int, bool] | None = None
+    """For which attempt they were read, and whether it had ended."""
     status_written_at: datetime | None = None
     status_changed_at: datetime | None = None
     """Since when the status differs from the stored one."""
@@ -125,6 +128,7 @@ class JobState:
             autoscaler_read_at=self.autoscaler_read_at,
             progress_report=self.progress_report,
             stall_report=self.stall_report,
+            node_conditions=self.node_conditions,
             queue=queue,
             has_scripts=has_scripts,
         )

@@ -1,5 +1,6 @@
 """Failure: why the current attempt cannot continue, whose fault that is, and whether the job restarts or fails."""
 
+import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
@@ -8,14 +9,22 @@ from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.backoff import disruption_text, restart_delay
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
+from horovodjob_operator.domain.failed_nodes import (
+    avoidance_text,
+    blamed_nodes,
+    is_fault_of_node,
+    nodes_of,
+    with_node_conditions,
+)
 from horovodjob_operator.domain.job_errors import errors_after
 from horovodjob_operator.domain.messages import count_text, exit_code_text
 from horovodjob_operator.domain.pods.pod import ContainerTermination, Pod
 from horovodjob_operator.domain.pods.termination_message import termination_reason, unreachable_hosts
-from horovodjob_operator.domain.program_output import program_sentence, progress_deadline
+from horovodjob_operator.domain.program_output import program_sentence, progress_deadline, rank_with_gpu_error
 from horovodjob_operator.domain.stall import (
     MAX_RESTARTS_WITHOUT_STEP,
     blamed_pod,
+    blamed_pods,
     current_stall,
     restarts_without_step,
     stall_message,
@@ -38,6 +47,9 @@ def attempt_failed(context: JobContext) -> Outcome | None:
         return None
     status, policy = context.job.status, context.job.spec.run_policy
     limit = policy.backoff_limit
+    if failure.reason is Reason.RANK_FAILED and failure.exit_code in context.job.spec.final_exit_codes:
+        return _final_failure(context, failure)
+    failure = with_node_conditions(failure, context.observed.pods, context.observed.node_conditions)
     if failure.is_disruption and failure.is_worker_loss and policy.on_worker_loss is OnWorkerLoss.FAIL:
         message = f"{failure.message} (attempt {status.attempt}; runPolicy.onWorkerLoss is {policy.on_worker_loss})"
         return Outcome(Phase.FAILED, failure.reason, message, failure=failure)
@@ -54,15 +66,27 @@ def attempt_failed(context: JobContext) -> Outcome | None:
     return Outcome(Phase.RESTARTING, failure.reason, message, failure=failure, exit_code=failure.exit_code)
 
 
+def _final_failure(context: JobContext, failure: Failure) -> Outcome:
+    """The program has ended with an exit code after which a restart is pointless."""
+    if context.job.spec.run_policy.fail_on_exit_codes is None:
+        cause = f"exit code {failure.exit_code} of the trainer is a wrong setting, which a restart does not change"
+    else:
+        cause = f"exit code {failure.exit_code} is in runPolicy.failOnExitCodes"
+    message = failure.description(f"attempt {context.job.status.attempt}", cause)
+    return Outcome(Phase.FAILED, failure.reason, message, failure=failure, exit_code=failure.exit_code)
+
+
 def _restart_message(context: JobContext, failure: Failure) -> str:
     """Why the attempt ended, how often in a row that was a disruption, and when the next attempt starts."""
     status = context.job.status
     errors = errors_after(context.job, failure, context.now.replace(microsecond=0))
     restarts = status.restarts + (not failure.is_disruption)
     row = disruption_text(errors, restarts) if failure.is_disruption else ""
+    avoidance = avoidance_text(context.job, errors)
     return (
         f"attempt {status.attempt} ended, {f'{row}, ' if row else ''}{failure.description()}; attempt "
-        f"{status.attempt + 1} starts at {errors[-1].time + restart_delay(errors, restarts):%H:%M:%SZ}"
+        f"{status.attempt + 1} {f'{avoidance} and ' if avoidance else ''}starts at "
+        f"{errors[-1].time + restart_delay(errors, restarts):%H:%M:%SZ}"
     )
 
 
@@ -71,9 +95,10 @@ def progress_deadline_exceeded(context: JobContext) -> Iterable[Failure]:
     stall = current_stall(context.job, context.observed)
     seconds = context.job.spec.run_policy.progress_deadline_seconds
     if stall and stall.is_over and seconds:
-        message = f"{stall_message(stall, context.observed.pods)} (runPolicy.progressDeadlineSeconds is {seconds})"
-        pod = blamed_pod(stall, context.observed.pods)
-        yield Failure(Reason.PROGRESS_DEADLINE_EXCEEDED, message, pod, steps=stall.steps)
+        pods = context.observed.pods
+        message = f"{stall_message(stall, pods)} (runPolicy.progressDeadlineSeconds is {seconds})"
+        pod, nodes = blamed_pod(stall, pods), blamed_nodes(blamed_pods(stall, pods), pods)
+        yield Failure(Reason.PROGRESS_DEADLINE_EXCEEDED, message, pod, steps=stall.steps, nodes=nodes)
 
 
 def evidence_pending(context: JobContext) -> Outcome | None:
@@ -113,8 +138,8 @@ def worker_unreachable(context: JobContext) -> Iterable[Failure]:
         workers = context.unreachable_workers.items()
         addresses = (f"worker {index} at {pod.address} on node {pod.node}" for index, pod in workers)
         message = f"the launcher cannot reach {', '.join(addresses)}"
-        pod = next(iter(context.unreachable_workers.values()))
-        yield Failure(Reason.NODE_LOST, message, pod, is_disruption=True, is_worker_loss=True)
+        pod, nodes = next(iter(context.unreachable_workers.values())), nodes_of(context.unreachable_workers.values())
+        yield Failure(Reason.NODE_LOST, message, pod, is_disruption=True, is_worker_loss=True, nodes=nodes)
 
 
 def worker_unreported(context: JobContext) -> Iterable[Failure]:
@@ -122,7 +147,8 @@ def worker_unreported(context: JobContext) -> Iterable[Failure]:
     if _is_evidence_complete(context):
         for index, pod in context.unreported_workers.items():
             message = f"worker {index} has ended, and its node {pod.node} has reported no reason for {REPORT_SECONDS} s"
-            yield Failure(Reason.WORKER_LOST, message, pod, is_disruption=True, is_worker_loss=True)
+            nodes = nodes_of([pod])
+            yield Failure(Reason.WORKER_LOST, message, pod, is_disruption=True, is_worker_loss=True, nodes=nodes)
 
 
 def worker_failure(pod: Pod, index: int) -> Failure:
@@ -221,11 +247,22 @@ def _container_failure(context: JobContext, pod: Pod, end: ContainerTermination)
         return Failure(Reason.LAUNCHER_FAILED, f"container {end.container} ended with {cause}", pod)
     if found := progress_deadline(end.message):
         # The report has not arrived, such as because there was no operator then.
-        return Failure(Reason.PROGRESS_DEADLINE_EXCEEDED, found, pod, exit_code=end.exit_code)
+        pods, words = context.observed.pods, set(re.findall(r"[\w.-]+", found))
+        nodes = blamed_nodes((each for each in pods if each.name in words), pods)
+        return Failure(Reason.PROGRESS_DEADLINE_EXCEEDED, found, pod, exit_code=end.exit_code, nodes=nodes)
     program = "the launcher's command" if context.job.spec.launcher_command else "mpirun"
     message = f"{program} ended with {exit_code_text(end.exit_code)}"
     sentence = program_sentence(end.message, is_killed=end.exit_code > 128)
-    return Failure(Reason.RANK_FAILED, message, pod, exit_code=end.exit_code, sentence=sentence)
+    nodes = _nodes_with_gpu_error(context, end.message)
+    return Failure(Reason.RANK_FAILED, message, pod, exit_code=end.exit_code, sentence=sentence, nodes=nodes)
+
+
+def _nodes_with_gpu_error(context: JobContext, log: str) -> tuple[str, ...]:
+    """The node of the rank that mpirun names, if its GPU or its driver has failed."""
+    rank = rank_with_gpu_error(log)
+    index = None if rank is None else rank // context.job.spec.slots
+    pod = context.workers.get(index) if index is not None else None
+    return blamed_nodes([pod], context.observed.pods) if pod else ()
 
 
 def _disruption_failure(
@@ -233,7 +270,8 @@ def _disruption_failure(
 ) -> Failure:
     """The disruption of a pod: an eviction if the platform reports one, else a deletion."""
     reason, message = _reason_and_message(pod, subject, deletion_reason)
-    return Failure(reason, message, pod, name, is_disruption=True, is_worker_loss=is_worker_loss)
+    nodes = nodes_of([pod]) if pod and is_fault_of_node(pod) else ()
+    return Failure(reason, message, pod, name, is_disruption=True, is_worker_loss=is_worker_loss, nodes=nodes)
 
 
 def _reason_and_message(pod: Pod | None, subject: str, deletion_reason: Reason) -> tuple[Reason, str]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from horovodjob.api.constants import Phase
+from horovodjob.api.constants import Phase, Role
 from horovodjob_operator.domain.pods.pod import Pod
 
 
@@ -25,6 +25,10 @@ class Failure:
     """Exit code of mpirun, if mpirun ended by itself."""
     steps: int | None = None
     """The number of the last completed step, if the failure is that no other followed."""
+    nodes: tuple[str, ...] = ()
+    """The nodes that ended the attempt."""
+    node_conditions: tuple[str, ...] = ()
+    """The problems that they report."""
     sentence: str = ""
     """Why the program failed, in its own words."""
 
@@ -33,6 +37,11 @@ class Failure:
         reason = f"{self.reason}: {self.message}"
         words, facts = (self.sentence, (reason, *details)) if self.sentence else (reason, details)
         return f"{words} ({'; '.join(facts)})" if facts else words
+
+    @property
+    def is_of_worker(self) -> bool:
+        """Whether the pod that failed is a worker: only ranks of this one are concerned."""
+        return self.pod is not None and self.pod.role is Role.WORKER
 
     @property
     def failed_pod(self) -> str:

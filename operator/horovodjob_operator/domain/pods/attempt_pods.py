@@ -7,6 +7,7 @@ from horovodjob.api.constants import Gang, Role
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.backoff import replacement_at
 from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.failed_nodes import must_leave
 from horovodjob_operator.domain.pods.observed import KubeletEventReason
 from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.resources.parts.hostfile import hostfile
@@ -64,7 +65,8 @@ def stale_pod_names(context: JobContext, hosts: str) -> frozenset[str]:
         for pod in context.workers.values()
         if not pod.is_active and not pod.is_terminating and (pod.attempt != attempt or context.is_resizable)
     )
-    return pod_names((*old_launcher, *ended_workers, *_surplus_workers(context, hosts)))
+    on_failed_nodes = _workers_on_failed_nodes(context)
+    return pod_names((*old_launcher, *ended_workers, *on_failed_nodes, *_surplus_workers(context, hosts)))
 
 
 def missing_workers(context: JobContext) -> tuple[int, ...]:
@@ -105,6 +107,14 @@ def worker_creation_at(context: JobContext, index: int) -> datetime | None:
     name = names.worker_name(context.job, index)
     times = (replacement_at(context.job, name, context.now), refusal.retry_at if refusal else None)
     return max((at for at in times if at and at > context.now), default=None)
+
+
+def _workers_on_failed_nodes(context: JobContext) -> Iterable[Pod]:
+    """Workers that were there when their node ended an attempt: new ones run elsewhere, if there is room."""
+    if context.launcher or context.is_resizable:
+        return ()
+    workers = (pod for pod in context.workers.values() if pod.is_active and not pod.is_terminating)
+    return (pod for pod in workers if must_leave(context.job, pod))
 
 
 def _surplus_workers(context: JobContext, hosts: str) -> Iterable[Pod]:

@@ -1,6 +1,7 @@
 """The observed state of a job: its pods, and what the API server and the kubelets report. Pure."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -80,6 +81,8 @@ class Observed:
     """The newest report about a stall or its end, unless one of progress is newer."""
     queue: Queue | None = None
     """The queue of the job, or one that it has left; None if it has none."""
+    node_conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The problems that the nodes of the attempt reported when it ended or stalled, if the operator may read them."""
     has_scripts: bool = False
     """A pod of the namespace has mounted the start scripts of this release."""
 

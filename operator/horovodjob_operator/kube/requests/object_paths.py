@@ -26,6 +26,11 @@ def pods_path(namespace: str = "", name: str = "") -> str:
     return _path("v1", "pods", namespace, name)
 
 
+def node_path(name: str) -> str:
+    """Path of a node."""
+    return _path("v1", "nodes", name=name)
+
+
 def resource_quotas_path(namespace: str = "") -> str:
     """Path of ResourceQuotas."""
     return _path("v1", "resourcequotas", namespace)

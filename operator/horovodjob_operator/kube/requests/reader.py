@@ -8,7 +8,9 @@ from horovodjob_operator.domain.autoscaler import AutoscalerEvent, AutoscalerRea
 from horovodjob_operator.domain.foreign_text import clean_text
 from horovodjob_operator.domain.pods.observed import KubeletEventReason
 from horovodjob_operator.kube.requests.api_client import METADATA_ONLY, ApiClient
-from horovodjob_operator.kube.requests.object_paths import object_path, resource_quotas_path
+from horovodjob_operator.kube.requests.object_paths import node_path, object_path, resource_quotas_path
+
+MAX_CONDITION_CHARACTERS = 200
 
 
 class Reader:
@@ -55,6 +57,18 @@ class Reader:
         # The newest cause, because it changes when a user corrects the first of two causes.
         newest: dict[str, Any] = max(recent, key=_has_cause_and_time, default={})
         return clean_text(newest.get("message"))
+
+    async def node_conditions(self, name: str) -> tuple[str, ...]:
+        """The problems that a node reports: each condition that is True, except Ready. Raises Refused, Unavailable."""
+        answer = await self._client.request("GET", node_path(name))
+        conditions = (answer.get("status") or {}).get("conditions") or ()
+        problems = (each for each in conditions if each.get("status") == "True" and each.get("type") != "Ready")
+        return tuple(_condition_text(each) for each in problems)
+
+
+def _condition_text(condition: Mapping[str, Any]) -> str:
+    message = clean_text(condition.get("message") or condition.get("reason"))[:MAX_CONDITION_CHARACTERS]
+    return f"{clean_text(condition.get('type'))}{f' ({message})' if message else ''}"
 
 
 def _has_cause_and_time(event: Mapping[str, Any]) -> tuple[bool, str]:

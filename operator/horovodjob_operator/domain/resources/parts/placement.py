@@ -1,6 +1,6 @@
 """Where pods are placed: on spot nodes or not, and together with the other pods of their gang."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from horovodjob.api.constants import AKS_POOL_LABEL, AKS_PRIORITY_TAINT, POOL_LABELS, SPOT_LABELS, Gang, Role
@@ -8,6 +8,8 @@ from horovodjob.api.job import HorovodJob
 
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 VOLCANO_SCHEDULER = "volcano"
+# A spot node that has failed is worse than another node.
+SPOT_WEIGHT, AVOIDANCE_WEIGHT = 50, 100
 SPOT_TOLERATION = {"key": AKS_PRIORITY_TAINT, "operator": "Equal", "value": "spot", "effect": "NoSchedule"}
 
 
@@ -35,7 +37,7 @@ def selects_pool(job: HorovodJob, role: Role) -> bool:
 def prefer_spot_nodes(pod_spec: dict[str, Any]) -> None:
     """Makes a generated pod accept and prefer spot nodes."""
     pod_spec["tolerations"].append(dict(SPOT_TOLERATION))
-    preferred = [{"weight": 100, "preference": {"matchExpressions": [label]}} for label in _expressions("In")]
+    preferred = [{"weight": SPOT_WEIGHT, "preference": {"matchExpressions": [label]}} for label in _expressions("In")]
     pod_spec["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
 
 
@@ -43,6 +45,20 @@ def avoid_spot_nodes(pod_spec: dict[str, Any]) -> None:
     """Makes a generated pod require a node that is not a spot node."""
     required = {"nodeSelectorTerms": [{"matchExpressions": _expressions("NotIn")}]}
     pod_spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def avoid_nodes(pod: dict[str, Any], nodes: Iterable[str]) -> dict[str, Any]:
+    """The pod, which prefers all other nodes to these, in addition to what its template prefers."""
+    # Kubernetes allows one value in each field selector of a node.
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+    if not fields:
+        return pod
+    affinity = dict(pod["spec"].get("affinity") or {})
+    of_nodes = dict(affinity.get("nodeAffinity") or {})
+    others = of_nodes.get("preferredDuringSchedulingIgnoredDuringExecution") or []
+    own = {"weight": AVOIDANCE_WEIGHT, "preference": {"matchFields": fields}}
+    of_nodes["preferredDuringSchedulingIgnoredDuringExecution"] = [*others, own]
+    return pod | {"spec": pod["spec"] | {"affinity": affinity | {"nodeAffinity": of_nodes}}}
 
 
 def _expressions(operator: str) -> list[dict[str, Any]]:
