@@ -23,7 +23,9 @@ RULES = COMPONENT / "alerts.yaml"
 READER = COMPONENT / "metrics-reader.yaml"
 DASHBOARDS = tuple(sorted((COMPONENT / "dashboards").glob("*.json")))
 # Values of Grafana's variables; a dashboard in use has a time range of hours, a test one of seconds.
+CLUSTER, SCRAPE_JOB = "west", "horovodjob-operator"
 VARIABLES = {"$__rate_interval": "1m", "$__range": "5m", "$namespace": ".*", "$name": ".*"}
+VARIABLES |= {"$cluster": CLUSTER, "$operator": SCRAPE_JOB}
 METRICS_PAGE = (ROOT / "docs" / "metrics.md").read_text()
 # Labels of each metric by its name, as the tables of the page have them.
 DOCUMENTED_LABELS = {
@@ -50,14 +52,15 @@ def rule_expressions() -> list[str]:
     return [rule["expr"] for group in rules()["groups"] for rule in group["rules"]]
 
 
-def dashboard_queries() -> dict[str, str]:
+def dashboard_queries(**chosen: str) -> dict[str, str]:
     """Each query of each dashboard by `dashboard: panel: legend`, with Grafana's variables filled in."""
+    values = VARIABLES | {f"${name}": value for name, value in chosen.items()}
     queries = {}
     for path in DASHBOARDS:
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel.get("targets", ()):
                 query = target["expr"]
-                for variable, value in VARIABLES.items():
+                for variable, value in values.items():
                     query = query.replace(variable, value)
                 queries[f"{path.stem}: {panel['title']}: {target['legendFormat']}"] = query
     return queries
@@ -106,9 +109,9 @@ class Prometheus:
         (self._folder / "token").write_text(self._token)
         (self._folder / "rules.yaml").write_text(yaml.safe_dump(rules()))
         endpoint = _endpoint()
-        labels = {"namespace": "horovodjob-system", "pod": "horovodjob-operator-0"}
+        labels = {"namespace": "horovodjob-system", "pod": "horovodjob-operator-0", "cluster": CLUSTER}
         scrape = {
-            "job_name": "horovodjob-operator",
+            "job_name": SCRAPE_JOB,
             "honor_labels": endpoint["honorLabels"],
             "authorization": {"credentials_file": "token"},
             "scheme": endpoint["scheme"],

@@ -43,46 +43,67 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Variable:
+    """A choice of values of a label, which the panels have as a matcher."""
+
+    name: str
+    query: str
+    is_single: bool = False
+    """One value, and the first one at the beginning; else any number, and all at the beginning."""
+
+
+@dataclass(frozen=True)
 class Dashboard:
-    """One dashboard; its variables are names of labels of a metric."""
+    """One dashboard with its variables."""
 
     name: str
     title: str
     panels: tuple[Panel, ...]
-    variables: tuple[tuple[str, str], ...] = ()
-    """Name of a variable, and the query of its values."""
+    variables: tuple[Variable, ...]
 
 
-def _quantiles(histogram: str, window: str = "$__rate_interval", selector: str = "") -> dict[str, str]:
+# One Prometheus can have series of several clusters and operators. A monitor sets the label `job`, one for an operator;
+# the label of the cluster is absent if there is one cluster, and the variable is then empty.
+OF_CLUSTER = 'cluster=~"$cluster"'
+OF_RELEASE = f'{OF_CLUSTER}, job=~"$operator"'
+CLUSTER = Variable("cluster", "label_values(horovodjob_operator_leader, cluster)", is_single=True)
+OPERATORS = f"label_values(horovodjob_operator_leader{{{OF_CLUSTER}}}, job)"
+# The namespace of a job in the series of jobs, else that of the operator.
+OF_NAMESPACE = f'{{{OF_RELEASE}, namespace=~"$namespace"}}'
+OF_JOB = f'{{{OF_RELEASE}, namespace=~"$namespace", name=~"$name"}}'
+
+
+def _quantiles(histogram: str, window: str = "$__rate_interval") -> dict[str, str]:
     def quantile(share: float) -> str:
-        return f"histogram_quantile({share}, sum by (le) (rate({histogram}_bucket{selector}[{window}])))"
+        return f"histogram_quantile({share}, sum by (le) (rate({histogram}_bucket{OF_NAMESPACE}[{window}])))"
 
     return {"median": quantile(0.5), "99th percentile": quantile(0.99)}
 
 
-def _rate(metric: str, by: str = "") -> str:
-    return f"sum{f' by ({by})' if by else ''} (rate({metric}[$__rate_interval]))"
+def _rate(metric: str, by: str = "", selector: str = OF_NAMESPACE) -> str:
+    return f"sum{f' by ({by})' if by else ''} (rate({metric}{selector}[$__rate_interval]))"
 
 
 API_REQUESTS = "horovodjob_operator_api_requests_total"
-FAILED_REQUESTS = f'{API_REQUESTS}{{code=~"401|403|429|5..|error"}}'
+FAILED_REQUESTS = f'{{code=~"401|403|429|5..|error", {OF_NAMESPACE[1:]}'
 # Every process has the metrics `process_*`, whatever its target is called.
-OF_OPERATOR = "and on (job, instance) horovodjob_operator_leader"
+PROCESSOR_SECONDS = f"process_cpu_seconds_total{OF_NAMESPACE}"
+IS_OPERATOR = f"and on (job, instance) horovodjob_operator_leader{OF_NAMESPACE}"
 OPERATOR = Dashboard(
     "operator",
     "HorovodJob operator",
     (
-        Panel("Leaders", {"leaders": "sum(horovodjob_operator_leader)"}, kind="stat", width=4),
-        Panel("Pods", {"pods": "count(horovodjob_operator_leader)"}, kind="stat", width=4),
+        Panel("Leaders", {"leaders": f"sum(horovodjob_operator_leader{OF_NAMESPACE})"}, kind="stat", width=4),
+        Panel("Pods", {"pods": f"count(horovodjob_operator_leader{OF_NAMESPACE})"}, kind="stat", width=4),
         Panel(
             "Age of the watches",
-            {"{{resource}}": "max by (resource) (horovodjob_operator_watch_age_seconds)"},
+            {"{{resource}}": f"max by (resource) (horovodjob_operator_watch_age_seconds{OF_NAMESPACE})"},
             unit="s",
             description="Time since the last event or bookmark; the API server sends a bookmark each minute.",
         ),
         Panel(
             "Work queue",
-            {"jobs that wait": "sum(horovodjob_operator_workqueue_depth)"},
+            {"jobs that wait": f"sum(horovodjob_operator_workqueue_depth{OF_NAMESPACE})"},
             description="Jobs with an event, or a retry, that wait for their reconciliation.",
         ),
         Panel("Wait in the work queue", _quantiles("horovodjob_operator_workqueue_queue_duration_seconds"), unit="s"),
@@ -98,7 +119,7 @@ OPERATOR = Dashboard(
         Panel("Requests to the API server", {"{{verb}} {{resource}}": _rate(API_REQUESTS, "verb, resource")}, "reqps"),
         Panel(
             "Failed requests",
-            {"{{verb}} {{resource}} {{code}}": _rate(FAILED_REQUESTS, "verb, resource, code")},
+            {"{{verb}} {{resource}} {{code}}": _rate(API_REQUESTS, "verb, resource, code", FAILED_REQUESTS)},
             "reqps",
         ),
         Panel(
@@ -108,20 +129,23 @@ OPERATOR = Dashboard(
         ),
         Panel(
             "Processors",
-            {"{{pod}}": f"sum by (pod) (rate(process_cpu_seconds_total[$__rate_interval]) {OF_OPERATOR})"},
+            {"{{pod}}": f"sum by (pod) (rate({PROCESSOR_SECONDS}[$__rate_interval]) {IS_OPERATOR})"},
             width=12,
         ),
         Panel(
             "Memory",
-            {"{{pod}}": f"sum by (pod) (process_resident_memory_bytes {OF_OPERATOR})"},
+            {"{{pod}}": f"sum by (pod) (process_resident_memory_bytes{OF_NAMESPACE} {IS_OPERATOR})"},
             unit="bytes",
             width=12,
         ),
     ),
+    (
+        CLUSTER,
+        Variable("operator", OPERATORS, is_single=True),
+        Variable("namespace", f"label_values(horovodjob_operator_leader{{{OF_RELEASE}}}, namespace)"),
+    ),
 )
 OLDEST_QUEUED = "horovodjob_oldest_queued_timestamp_seconds"
-OF_NAMESPACE = '{namespace=~"$namespace"}'
-OF_JOB = '{namespace=~"$namespace", name=~"$name"}'
 
 
 def _training(metric: str, before: str = "", after: str = "") -> dict[str, str]:
@@ -163,13 +187,15 @@ JOBS = Dashboard(
             "Restarts in an hour",
             {"{{reason}}": f"sum by (reason) (increase(horovodjob_restarts_total{OF_NAMESPACE}[1h]))"},
         ),
-        Panel("Created to placed", _quantiles("horovodjob_queue_duration_seconds", "1h", OF_NAMESPACE), unit="s"),
-        Panel("Created to running", _quantiles("horovodjob_start_duration_seconds", "1h", OF_NAMESPACE), unit="s"),
-        Panel("Running to the end", _quantiles("horovodjob_run_duration_seconds", "1h", OF_NAMESPACE), unit="s"),
+        Panel("Created to placed", _quantiles("horovodjob_queue_duration_seconds", "1h"), unit="s"),
+        Panel("Created to running", _quantiles("horovodjob_start_duration_seconds", "1h"), unit="s"),
+        Panel("Running to the end", _quantiles("horovodjob_run_duration_seconds", "1h"), unit="s"),
     ),
     (
-        ("namespace", "label_values(horovodjob_jobs, namespace)"),
-        ("name", 'label_values(horovodjob_training_progress_ratio{namespace=~"$namespace"}, name)'),
+        CLUSTER,
+        Variable("operator", OPERATORS),
+        Variable("namespace", f"label_values(horovodjob_jobs{{{OF_RELEASE}}}, namespace)"),
+        Variable("name", f"label_values(horovodjob_training_progress_ratio{OF_NAMESPACE}, name)"),
     ),
 )
 DASHBOARDS = (OPERATOR, JOBS)
@@ -187,15 +213,18 @@ def grafana_json(dashboard: Dashboard) -> str:
         "editable": True,
         "refresh": "30s",
         "time": {"from": "now-3h", "to": "now"},
-        "templating": {"list": [source, *(_variable(name, query) for name, query in dashboard.variables)]},
+        "templating": {"list": [source, *map(_variable, dashboard.variables)]},
         "panels": list(_panels(dashboard.panels)),
     }
     return json.dumps(body, indent=2) + "\n"
 
 
-def _variable(name: str, query: str) -> dict[str, Any]:
+def _variable(variable: Variable) -> dict[str, Any]:
+    body = {"name": variable.name, "type": "query", "datasource": SOURCE, "query": variable.query, "refresh": 2}
+    if variable.is_single:
+        return body | {"multi": False, "includeAll": False}
     choice = {"multi": True, "includeAll": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"}}
-    return {"name": name, "type": "query", "datasource": SOURCE, "query": query, "refresh": 2, **choice}
+    return body | choice
 
 
 def _panels(panels: tuple[Panel, ...]) -> Iterator[dict[str, Any]]:

@@ -11,6 +11,7 @@ from support.api_client import Api, wait_for
 from support.control_plane.operator_control_plane import OPERATOR_NAMESPACE, make_namespace
 from support.job_driver import Job, submit
 from support.monitoring import (
+    CLUSTER,
     DOCUMENTED_LABELS,
     METRIC,
     Prometheus,
@@ -123,6 +124,12 @@ def test_each_query_of_a_dashboard_returns_samples(monitored: Monitored, panel: 
         wait_for(f"samples of {query}", lambda: monitored.prometheus.query(query))
 
 
+@pytest.mark.parametrize("other", [{"cluster": "east"}, {"operator": "other"}, {"namespace": "none"}])
+def test_the_dashboards_are_for_one_cluster_and_operator(monitored: Monitored, other: dict[str, str]) -> None:
+    found = {panel for panel, query in dashboard_queries(**other).items() if monitored.prometheus.query(query)}
+    assert found == set()
+
+
 def test_prometheus_has_the_values_of_the_jobs(monitored: Monitored) -> None:
     def value(query: str) -> float:
         samples = monitored.prometheus.query(query)
@@ -149,7 +156,7 @@ def test_only_the_alerts_for_a_failed_job_and_a_training_that_stalls_fire(monito
         return [alert["labels"] for alert in alerts if alert["state"] == "firing"]
 
     wait_for("two alerts", lambda: len(firing()) == 2)
-    common = {"severity": "warning", "namespace": NAMESPACE}
+    common = {"severity": "warning", "namespace": NAMESPACE, "cluster": CLUSTER}
     failed = {"alertname": "HorovodJobFailed", "reason": "BackoffLimitExceeded", "name": "failed"}
     stalled = {"alertname": "HorovodJobTrainingStalled", "name": "running"}
     assert sorted(firing(), key=lambda labels: labels["alertname"]) == [common | failed, common | stalled]
@@ -166,7 +173,7 @@ def test_each_series_has_the_labels_of_the_metrics_page(monitored: Monitored) ->
     for metric in series(monitored.prometheus):
         name = re.sub("_(bucket|sum|count)$", "", metric["__name__"])
         found = {label for label, value in metric.items() if value != OPERATOR_NAMESPACE}
-        expected = DOCUMENTED_LABELS[name] | {"__name__", "instance", "job", "pod"}
+        expected = DOCUMENTED_LABELS[name] | {"__name__", "instance", "job", "pod", "cluster"}
         assert found - {"le"} == expected, name
 
 
