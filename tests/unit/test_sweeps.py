@@ -209,6 +209,9 @@ def test_the_message_of_a_failed_trial_has_the_last_line_of_its_program() -> Non
         }
     ]  # fmt: skip
     assert trial(failed, definition).message == "mpirun ended with exit code 1: ValueError: no such optimizer: sgdd"
+    known = "KeyError: 'lr' (RankFailed: mpirun ended with exit code 1)"
+    failed["status"]["conditions"][0]["message"] = known
+    assert trial(failed, definition).message == known
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,9 @@ def _is_diverged(job: Object, definition: Definition) -> bool:
 
 
 def _failure(job: Object, message: str) -> str:
-    """Why the job failed, with the last line of its program."""
+    """Why the job failed, in the words of its program, or else with its last line."""
+    if f" ({Reason.RANK_FAILED}: " in message:  # the operator has found them
+        return message
     errors = (job.get("status") or {}).get("errors") or [{}]
     line = program_line(str(errors[-1].get("message") or ""))
     return message if not line or line in message else f"{message}: {line}"

@@ -1,7 +1,7 @@
 """The last output of a program that failed: its lines as a terminal shows them, and the one that says why. Pure."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 MAX_SENTENCE_CHARACTERS = 300
 # With --tag-output, Open MPI 4 writes `[1,0]<stderr>:` before each line, and Open MPI 5 a blank after it.
@@ -18,6 +18,11 @@ END_BY_SIGNAL = re.compile(r"^(Terminated|Killed|Hangup)$")
 ERROR = re.compile(
     r"^(?:[A-Za-z_][\w.]*)?(?:Error|Exception|Interrupt|Failure)\b|^horovodjob_trainer: |^[\w./ -]*\berror: "
 )
+# Python says so of errors in finalizers, which follow the one that ended the program.
+IGNORED = re.compile(r"^Exception ignored (?:in|while)\b")
+# The frame that Python draws around the errors of an exception group.
+GROUP = re.compile(r"^ *\+ Exception Group\b")
+FRAME = re.compile(r"^ *(?:\| ?|\+[-+ 0-9.]*$|\+ Exception Group *)")
 DEADLINE = "horovodjob: ProgressDeadlineExceeded: "
 TRACEBACK = re.compile(r"(?<!^)((?:\[\d+,\d+\]<stderr>: ?)?Traceback \(most recent call last\):)", re.MULTILINE)
 # What CUDA, the driver and NCCL write of a device that has failed; other errors of CUDA are mostly those of a program.
@@ -56,17 +61,32 @@ def program_sentence(text: str, *, is_killed: bool = False) -> str:
     The last lines of several ranks can be mixed, so the last error counts and not the last line. A program that is
     killed by a signal has not said why, unless it wrote an error.
     """
-    lines = [
-        line for line in (TAG.sub("", line).strip() for line in _without_blocks(_rows(text), END_OF_A_RANK)) if line
-    ]
-    words = [line for line in lines if not BAR.search(line) and not END_BY_SIGNAL.match(line)]
-    found = next((line for line in reversed(words) if ERROR.match(line)), words[-1] if words and not is_killed else "")
+    lines = [TAG.sub("", line) for line in _without_blocks(_rows(text), END_OF_A_RANK)]
+    if any(map(GROUP.match, lines)):
+        lines = [FRAME.sub("", line) for line in lines]
+    words = [line for line in lines if line.strip() and not BAR.search(line) and not END_BY_SIGNAL.match(line.strip())]
+    errors = [*_errors(words)]
+    found = errors[-1] if errors else words[-1].strip() if words and not is_killed else ""
     found = found.removeprefix("horovodjob_trainer: ")
     return (
         found
         if len(found) <= MAX_SENTENCE_CHARACTERS
         else f"{found[: MAX_SENTENCE_CHARACTERS - 1]}\N{HORIZONTAL ELLIPSIS}"
     )
+
+
+def _errors(lines: Iterable[str]) -> Iterator[str]:
+    """The lines that end a traceback, or have the form of an error; without those that Python ignored."""
+    is_traceback = is_ignored = False
+    for line in lines:
+        if IGNORED.match(line):
+            is_ignored = True
+        elif "Traceback (most recent call last):" in line:
+            is_traceback = True
+        elif not (line[0].isspace() and (is_traceback or is_ignored)):
+            if not is_ignored and (is_traceback or ERROR.match(line.strip())):
+                yield line.strip()
+            is_traceback = is_ignored = False
 
 
 def _rows(text: str) -> list[str]:

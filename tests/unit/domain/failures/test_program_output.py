@@ -31,6 +31,23 @@ TRACEBACK = """Traceback (most recent call last):
     raise ValueError("bad shape")
 ValueError: bad shape (3, 4)
 """
+IGNORED = """Exception ignored in: <function AtomicFunction.__del__ at 0x7f>
+Traceback (most recent call last):
+  File "/usr/lib/atomic_function.py", line 291, in __del__
+TypeError: 'NoneType' object is not subscriptable
+"""
+EXCEPTION_GROUP = """  + Exception Group Traceback (most recent call last):
+  |   File "/tmp/fail.py", line 3, in <module>
+  |     raise ExceptionGroup("both", errors)
+  | ExceptionGroup: both (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | ValueError: one
+    +---------------- 2 ----------------
+    | Traceback (most recent call last):
+    |   File "/tmp/fail.py", line 1, in <module>
+    | TypeError: two
+    +------------------------------------
+"""
 KERAS_BAR = "\x1b[1m 5/10\x1b[0m \x1b[32m\u2501\u2501\u2501\x1b[0m \x1b[1m1s\x1b[0m 9ms/step - loss: 0.5"
 TQDM_BAR = "\r 40%|####      | 4/10"
 KILLED = f"""{RULE}
@@ -55,6 +72,12 @@ slots that were requested by the application:
         (TRACEBACK + "rank 1: closing files\n", "ValueError: bad shape (3, 4)"),
         ("".join(f"[1,1]<stderr>:{line}\n" for line in TRACEBACK.splitlines()), "ValueError: bad shape (3, 4)"),
         ("horovodjob_trainer: the loss is not a number since step 2\n", "the loss is not a number since step 2"),
+        (TRACEBACK + IGNORED, "ValueError: bad shape (3, 4)"),
+        (TRACEBACK.replace("ValueError", "data.Empty") + IGNORED + "rank 1 ends\n", "data.Empty: bad shape (3, 4)"),
+        (TRACEBACK.replace("ValueError: bad shape (3, 4)", "KeyboardInterrupt"), "KeyboardInterrupt"),
+        (EXCEPTION_GROUP, "TypeError: two"),
+        ("| Error | 3 |\n", "| Error | 3 |"),
+        ("  layers:\nloss: 3\nno such data set\n", "no such data set"),
         ("no such data set\n", "no such data set"),
         ("no such data set\n[1,0]<stderr>:Terminated\n", "no such data set"),
         ("[1,0]<stderr>:Terminated\n", ""),
