@@ -13,7 +13,6 @@ import typer
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import CliError, UsageError
-from horovodjob_cli.options import ListedWorkspace
 from horovodjob_cli.terminal_text import message
 
 app = group("A page with the jobs of a cluster.")
@@ -23,7 +22,14 @@ NOTHING: list[str] = []
 
 @command(app, "dashboard")
 def dashboard(
-    workspace: ListedWorkspace = None,
+    workspace: Annotated[
+        str | None,
+        typer.Option(
+            *("--workspace", "-w", "--namespace", "-n"),
+            metavar="NAME",
+            help="Only the jobs of this namespace. Default: of all that you may list.",
+        ),
+    ] = None,
     context: Annotated[
         list[str],
         typer.Option(metavar="NAME", help="Context of the kubeconfig; repeat it for pages of several clusters."),

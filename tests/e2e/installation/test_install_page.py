@@ -1,4 +1,4 @@
-"""The commands of docs/install.md and docs/quickstart.md: from no operator to a trained model, and the removal."""
+"""The commands of docs/install.md, quickstart.md and upgrade.md: from no operator to a trained model, and the removal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.tutorial import page
 # It removes the operator, its CustomResourceDefinition and with it all jobs.
 pytestmark = pytest.mark.serial
 
-INSTALL, QUICKSTART = ROOT / "docs" / "install.md", ROOT / "docs" / "quickstart.md"
+INSTALL, QUICKSTART, UPGRADE = (ROOT / "docs" / f"{name}.md" for name in ("install", "quickstart", "upgrade"))
 NAMESPACE, CLAIM = "training", "digits-data"
 # A registry that the nodes of the tests cannot reach.
 REGISTRY = "example.azurecr.io"
@@ -88,17 +88,20 @@ def test_every_command_from_an_empty_cluster_to_a_model_works(
         return "".join(page.run_script(script, ROOT, shell) for script in scripts)
 
     try:
-        follow(INSTALL, "Uninstall")
+        follow(UPGRADE, "Removal")
         assert kubectl("get", "crd", "--ignore-not-found", "horovodjobs.horovodjob.dev") == ""
         follow(INSTALL, "1. Install the operator", "2. Check it")
         printed = follow(QUICKSTART, "3. Train a model")
         assert "Succeeded" in printed.splitlines()[-1], "the last command shows the job"
-        log = kubectl("logs", "digits-launcher", "-n", NAMESPACE)
+        _, describe, logs = page.blocks(QUICKSTART, "sh", "4. Look at the job")
+        assert "all ranks ended with exit code 0" in page.run_script(describe, ROOT, shell)
+        log = page.run_script(logs, ROOT, shell)
         (accuracy,) = re.findall(r"^Test accuracy: ([0-9.]+)$", log, re.MULTILINE)
         assert float(accuracy) >= 0.95, "the trainer's defaults suffice"
         with zipfile.ZipFile(volume / MODEL) as model:
             assert "model.weights.h5" in model.namelist()
-        follow(INSTALL, "Upgrade")
+        follow(UPGRADE, "Upgrade")
+        page.run_script(page.blocks(UPGRADE, "sh", "Rollback")[0], ROOT, shell)
         assert kubectl("get", "horovodjob", "digits", "-n", NAMESPACE, "-o", "jsonpath={.status.phase}") == "Succeeded"
     finally:
         kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
