@@ -7,7 +7,7 @@ CLUSTER := $(PYTHON) localcluster --name $(or $(CLUSTER_NAME),main)
 export ONLY
 
 .DEFAULT_GOAL := help
-.PHONY: docs help release demo demo-tutorial test times lint unit apiserver cli charts gitops trainer trainer-gpu horovod-versions localcluster e2e \
+.PHONY: docs help release demo demo-tutorial test times lint unit apiserver cli charts gitops trainer trainer-gpu horovod-versions kubernetes-versions site localcluster e2e \
         environment images cluster-up cluster-down crd python screenshots
 
 help: ## print the targets
@@ -57,6 +57,10 @@ trainer: environment ## run the tests with real ranks under mpirun
 horovod-versions: environment ## build and test Horovod with each version of TensorFlow and Python (10 minutes each)
 	@$(STAGES) horovod-versions
 
+kubernetes-versions: environment ## run the tests of resource, operator and charts with each version of Kubernetes (20 minutes each)
+	@$(STAGES) helm
+	@$(STAGES) kubernetes-versions
+
 localcluster: environment ## run the tests of the local cluster itself
 	@$(STAGES) binaries
 	@$(STAGES) localcluster
@@ -72,7 +76,7 @@ environment: python ## make .venv as far as lint and unit tests need it
 images: python ## build operator and trainer image, without Docker, and print their names
 	@$(PYTHON) localcluster/images build
 
-trainer-gpu: python ## build the trainer image for GPUs, check it and print its size (a quarter of an hour)
+trainer-gpu: python ## build the trainer image for GPUs, check it and print its size (7 minutes after the downloads, 25 GB of disk)
 	@$(PYTHON) localcluster/images build trainer-gpu
 
 release: environment ## build what a release consists of into dist/, for a registry with REGISTRY=... PROJECT=OWNER/REPOSITORY

@@ -6,6 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from localcluster.binaries import kubernetes
 from localcluster.binaries.static_image import write_static_image
 from localcluster.binaries.toolchain import Go, go, locked
 from localcluster.binaries.versions import Group, check_pins, versions
@@ -27,13 +28,21 @@ class Binaries:
     def __init__(self, cache: Path) -> None:
         self.cache = cache
         self.versions = versions()
+        self._other_kubernetes = kubernetes.selected(self.versions)
         self._directories = {
             binary: self._directory(group) for group in self.versions.groups for binary in group.binaries
         }
 
     def path(self, binary: str) -> Path:
         """The path of a binary."""
+        if self._other_kubernetes and binary in kubernetes.PROGRAMS:
+            return kubernetes.directory(self.cache, self._other_kubernetes) / binary
         return self._directories[binary] / binary
+
+    @property
+    def kubernetes(self) -> str:
+        """The version of the API server."""
+        return self._other_kubernetes or self.versions.of("kubernetes")
 
     def file(self, binary: str, name: str) -> Path:
         """The path of a file of `Group.files`, which is stored beside `binary`."""
@@ -72,6 +81,8 @@ class Binaries:
                 if not self._directory(group).exists():  # another process may have built it
                     self._build(group, go(self.cache, self.versions, progress), progress)
         self._link()
+        if self._other_kubernetes and not kubernetes.directory(self.cache, self._other_kubernetes).exists():
+            kubernetes.build(go(self.cache, self.versions, progress), self._other_kubernetes, progress)
 
     def _directory(self, group: Group) -> Path:
         return self.cache / "binaries" / group.key
@@ -105,7 +116,7 @@ class Binaries:
         links = self.cache / "bin"
         links.mkdir(parents=True, exist_ok=True)
         for binary in self._directories:
-            link, target = links / binary, self.path(binary)
+            link, target = links / binary, self._directories[binary] / binary
             if not target.exists() or (link.is_symlink() and link.readlink() == target):
                 continue
             fresh = links / f".{binary}.{os.getpid()}"

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -53,6 +54,28 @@ class Go:
         command = [self.command, "build", "-v", "-trimpath", "-buildvcs=false", "-mod=readonly", f"-gcflags={GCFLAGS}"]
         command += [f"-ldflags={group.ldflags}", "-o", f"{output}/{group.binary}", *group.packages]
         self._run(f"building {group.name}", command, group.source, progress)
+
+    def requirements(self, module: str) -> str:
+        """The text of the go.mod of a module, such as `k8s.io/kubernetes@v1.36.3`."""
+        done = subprocess.run(
+            [self.command, "mod", "download", "-json", module],
+            env=os.environ | self._settings(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise ClusterError(f"{module} cannot be downloaded: {done.stdout} {done.stderr.strip()}")
+        return Path(json.loads(done.stdout)["GoMod"]).read_text()
+
+    def build_programs(
+        self, source: Path, packages: list[str], stamps: dict[str, str], output: Path, progress: Progress
+    ) -> None:
+        """Build programs with the requirements of the go.mod in `source`, whose go.sum is written."""
+        flags = ["-mod=mod", "-trimpath", "-buildvcs=false", f"-gcflags={GCFLAGS}"]
+        flags += [" ".join(["-ldflags=-s -w", *(f"-X {name}={value}" for name, value in stamps.items())])]
+        command = [self.command, "build", "-v", *flags, "-o", f"{output}/", *packages]
+        self._run("building Kubernetes", command, source, progress)
 
     def module(self, component: Component) -> Path:
         """The directory with the sources of a component."""

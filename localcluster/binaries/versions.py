@@ -77,6 +77,7 @@ class Versions:
     components: tuple[Component, ...]
     groups: tuple[Group, ...]
     debian_packages: tuple[str, ...]
+    other_kubernetes: tuple[str, ...]
 
     def of(self, component: str) -> str:
         """The version of a component."""
@@ -116,8 +117,15 @@ def versions() -> Versions:
         for name, table in tables.items()
     )
     go = pinned["go"]
-    packages = tuple(pinned["debian"]["packages"])
-    return Versions(go["minimum"], go["pypi"], tuple(go["hashes"]), tuple(components.values()), groups, packages)
+    return Versions(
+        go["minimum"],
+        go["pypi"],
+        tuple(go["hashes"]),
+        tuple(components.values()),
+        groups,
+        tuple(pinned["debian"]["packages"]),
+        tuple(pinned["kubernetes"]["others"]),
+    )
 
 
 def check_pins(components: tuple[Component, ...]) -> None:

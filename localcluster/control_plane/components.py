@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localcluster.binaries.cache import Binaries
+from localcluster.binaries.kubernetes import minor
 from localcluster.control_plane.pki import write_kubeconfig
 
 # Above the default of 50 requests a second, which would limit what benchmarks measure.
@@ -15,6 +16,7 @@ REQUEST_RATE = ("--kube-api-qps=2000", "--kube-api-burst=4000")
 # PodGroups, which the scheduler places all or none.
 GANG_GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true"
 GANG_API = "--runtime-config=scheduling.k8s.io/v1alpha2=true"
+GANGS_FROM = 36  # the minor version of Kubernetes
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +154,7 @@ def apiserver_command(binaries: Binaries, settings: ControlPlaneSettings) -> lis
         "--audit-log-maxbackup=2",
         f"--cert-dir={settings.generated}",
         "--profiling=false",
-        GANG_GATES,
-        GANG_API,
+        *((GANG_GATES, GANG_API) if has_gangs(binaries) else ()),
     ]
 
 
@@ -172,8 +173,13 @@ def controller_manager_command(binaries: Binaries, settings: ControlPlaneSetting
         f"--requestheader-client-ca-file={pki}/front-proxy-ca.crt",
         f"--cluster-cidr={settings.pod_cidr}",
         f"--service-cluster-ip-range={settings.service_cidr}",
-        GANG_GATES,
+        *((GANG_GATES,) if has_gangs(binaries) else ()),
     ]
+
+
+def has_gangs(binaries: Binaries) -> bool:
+    """Whether the control plane knows PodGroups; an API server refuses the name of a feature that it does not know."""
+    return minor(binaries.kubernetes) >= GANGS_FROM
 
 
 def scheduler_command(binaries: Binaries, settings: ControlPlaneSettings, *, secure_port: int) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from stages.commands import cluster, images, pytest, pytest_twice
 from stages.debian import install_all_packages
 from stages.horovod_versions import check_versions
+from stages.kubernetes_versions import check_kubernetes_versions
 from stages.lint import lint
 from stages.python_environment import prepare_environment, prepare_trainer_environment
 from stages.schedule import Stage
@@ -126,6 +127,7 @@ FUNCTIONS: dict[str, Callable[[], None]] = {
     "gitops": gitops,
     "trainer": trainer,
     "horovod-versions": check_versions,
+    "kubernetes-versions": check_kubernetes_versions,
     "localcluster": localcluster,
     "cluster-up": cluster_up,
     "e2e": e2e,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from localcluster.control_plane.components import GANG_GATES
 from localcluster.control_plane.standalone import ControlPlane
 from support.api_client import BASE, Api, ApiError, install_definition, wait_for
 
@@ -18,18 +19,15 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/ho
 QUEUE_RIGHTS = BASE.parent / "components" / "kueue" / "rbac.yaml"
 OPERATOR_USER = f"system:serviceaccount:{OPERATOR_NAMESPACE}:horovodjob-operator"
 # Without the node controllers: they would treat the node of the tests, which does not exist, as lost.
-CONTROLLERS = ",".join(
-    f"{name}-controller"
-    for name in (
-        "garbage-collector",
-        "namespace",
-        "serviceaccount",
-        "serviceaccount-token",
-        "clusterrole-aggregation",
-        "resourcequota",
-        "podgroup-protection",
-    )
+CONTROLLERS = (
+    "garbage-collector",
+    "namespace",
+    "serviceaccount",
+    "serviceaccount-token",
+    "clusterrole-aggregation",
+    "resourcequota",
 )
+GANG_CONTROLLERS = ("podgroup-protection",)
 
 
 # The defaults of kube-controller-manager, in requests a second: the tests start it with more.
@@ -47,8 +45,11 @@ class OperatorControlPlane(ControlPlane):
         self._audit_read = 0
 
     def _run(self, name: str, command: list[str]) -> None:
-        extra = [f"--controllers={CONTROLLERS}"] if name == "kube-controller-manager" else []
-        self._commands[name] = [*command, *extra]
+        self._commands[name] = command
+        if name == "kube-controller-manager":
+            controllers = (*CONTROLLERS, *(GANG_CONTROLLERS if GANG_GATES in command else ()))
+            names = ",".join(f"{controller}-controller" for controller in controllers)
+            self._commands[name] = [*command, f"--controllers={names}"]
         super()._run(name, self._commands[name])
 
     def restart_apiserver(self, *, without: tuple[str, ...] = ()) -> None:

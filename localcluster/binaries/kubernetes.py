@@ -1,0 +1,74 @@
+"""The control plane of another version of Kubernetes, for tests of the versions that the charts promise.
+
+KUBERNETES_VERSION selects one of `kubernetes.others` in versions.toml. The modules are not locked: the checksum
+database of Go vouches for them, and they run in tests only.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from localcluster.binaries.toolchain import Go, locked
+from localcluster.binaries.versions import Versions
+from localcluster.errors import ClusterError
+from localcluster.progress import Progress
+
+VARIABLE = "KUBERNETES_VERSION"
+PROGRAMS = ("kube-apiserver", "kube-controller-manager")
+STAGING = "=> ./staging/src/"
+
+
+def selected(versions: Versions) -> str:
+    """The version that KUBERNETES_VERSION selects; empty without it. Raises ClusterError."""
+    version = os.environ.get(VARIABLE, "")
+    if version and version not in versions.other_kubernetes:
+        raise ClusterError(f"{VARIABLE} is {version}, and there are {', '.join(versions.other_kubernetes)}")
+    return version
+
+
+def minor(version: str) -> int:
+    """The second number of a version of Kubernetes."""
+    return int(version.split(".")[1])
+
+
+def directory(cache: Path, version: str) -> Path:
+    """The directory of the binaries of a version."""
+    return cache / "binaries" / f"kubernetes-{version}"
+
+
+def build(go: Go, version: str, progress: Progress) -> None:
+    """Build the programs of a version unless they exist. Raises ClusterError."""
+    target = directory(go.cache, version)
+    with locked(target.with_name(f".{target.name}.lock"), progress):
+        if target.exists():
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+            source, output = Path(scratch, "source"), Path(scratch, "output")
+            source.mkdir()
+            output.mkdir()
+            (source / "go.mod").write_text("\n".join(module(go.requirements(f"k8s.io/kubernetes@{version}"), version)))
+            progress.step(f"building {', '.join(PROGRAMS)} of Kubernetes {version}")
+            packages = [f"k8s.io/kubernetes/cmd/{name}" for name in PROGRAMS]
+            go.build_programs(source, packages, stamps(version), output, progress)
+            shutil.move(output, target)  # last, so that an interrupted build leaves no incomplete directory
+
+
+def stamps(version: str) -> dict[str, str]:
+    """Variables without which the programs call themselves v0.0.0-master, which charts refuse."""
+    package, values = "k8s.io/component-base/version", {"Version": version, "Major": "1", "Minor": str(minor(version))}
+    return {f"{package}.git{name}": value for name, value in values.items()}
+
+
+def module(requirements: str, version: str) -> Iterator[str]:
+    """The lines of a go.mod that requires Kubernetes, whose own parts are modules of the same release.
+
+    `requirements` is the go.mod of Kubernetes, which takes these parts from a directory of its repository.
+    """
+    own = f"v0.{version.removeprefix('v1.')}"
+    language = next(line for line in requirements.splitlines() if line.startswith("go "))
+    parts = [line.split(STAGING)[0].split()[-1] for line in requirements.splitlines() if STAGING in line]
+    yield from ("module horovodjob.dev/kubernetes", language, f"require k8s.io/kubernetes {version}")
+    yield from (f"replace {part} => {part} {own}" for part in parts)

@@ -1,0 +1,71 @@
+"""The resource, the operator and the charts with the API server and the controllers of other versions of Kubernetes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from stages.commands import BYTECODE, PYTEST, call, cluster
+from stages.settings import ROOT, StageError
+
+VARIABLE = "KUBERNETES_VERSION"  # of localcluster/binaries/kubernetes.py
+PARTS = {"resource": "tests/crd", "operator": "tests/integration", "charts": "tests/charts"}
+# Tests of what an older version does not have, by the first minor version that has it.
+NEWER = {36: ("tests/integration/scheduling/test_gang.py",)}
+
+
+def check_kubernetes_versions() -> None:
+    """Run the tests with each version that ONLY selects by a part of its name, and print the table.
+
+    Raises StageError if a part of a version did not pass.
+    """
+    selection = os.environ.pop("ONLY", "")  # it would select tests as well
+    versions = [version for version in all_versions() if selection in version]
+    if not versions:
+        raise StageError(f"ONLY={selection} selects none of {', '.join(all_versions())}")
+    rows = {version: [outcome(part) for part in parts(version)] for version in versions}
+    print("\n" + "\n".join(table(rows)), flush=True)
+    if failed := [version for version, row in rows.items() if "FAILED" in row]:
+        raise StageError(f"these did not pass: {', '.join(failed)}")
+
+
+def all_versions() -> list[str]:
+    """The versions beside the one that all other tests run with."""
+    with (ROOT / "localcluster" / "versions.toml").open("rb") as file:
+        found: list[str] = tomllib.load(file)["kubernetes"]["others"]
+    return found
+
+
+def parts(version: str) -> Iterator[Callable[[], None]]:
+    """The build of a version, and its tests."""
+    print(f"\n== Kubernetes {version}", flush=True)
+    os.environ[VARIABLE] = version  # for all programs that follow
+    yield partial(cluster, "build", "control-plane")
+    minor = int(version.split(".")[1])
+    ignored = [f"--ignore={path}" for first, paths in NEWER.items() if minor < first for path in paths]
+    for folder in PARTS.values():
+        yield partial(call, *PYTEST, folder, *ignored, "-n", "2", "--dist", "loadfile", **BYTECODE)
+
+
+def outcome(part: Callable[[], None]) -> str:
+    """What became of a part, and how long it took."""
+    started = time.monotonic()
+    try:
+        part()
+    except StageError as error:
+        print(error, file=sys.stderr, flush=True)
+        return "FAILED"
+    return f"passed, {time.monotonic() - started:.0f} s"
+
+
+def table(rows: dict[str, list[str]]) -> Iterator[str]:
+    """The table of docs/kubernetes-versions.md."""
+    header = ("Kubernetes", "build", *PARTS)
+    yield f"| {' | '.join(header)} |"
+    yield f"|{' --- |' * len(header)}"
+    for version, row in rows.items():
+        yield f"| {' | '.join((version.removeprefix('v'), *row))} |"
