@@ -103,5 +103,8 @@ docs: environment ## generate docs/api.md from the models, and the tables of val
 	@echo "wrote docs/api.md"
 	@PYTHONPATH=tests .venv/bin/python -m charts.readme charts/horovodjob-operator charts/horovodjob
 
+site: python ## build the site of the documentation into build/site
+	@$(STAGES) site
+
 python:
 	@$(PYTHON) -c 'import sys; sys.exit("install Python 3.11 or newer as python3" if sys.version_info < (3, 11) else 0)'

@@ -22,7 +22,7 @@ def test_the_documentation_has_an_entry_for_every_reason() -> None:
 
 
 def test_the_documentation_describes_the_merge_of_each_list_of_a_template() -> None:
-    rows = [line for line in (ROOT / "docs" / "jobs.md").read_text().splitlines() if line.startswith("| ")]
+    rows = [line for line in (ROOT / "docs" / "jobs-reference.md").read_text().splitlines() if line.startswith("| ")]
     for name, keys in MERGE_KEYS.items():
         (row,) = [row for row in rows if f"`{name}`" in row.split(" | ")[0]]
         assert all(f"`{key}`" in row for key in keys), name

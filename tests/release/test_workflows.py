@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from localcluster.binaries.versions import versions
 from support.api_client import ROOT, binary
 from support.previous_release import COMMIT
 
@@ -46,9 +47,16 @@ def test_the_checkout_of_the_tests_has_the_previous_release(tmp_path: Path) -> N
 def test_dependabot_watches_every_go_module() -> None:
     updates = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text())["updates"]
     assert {update["package-ecosystem"] for update in updates} == {"github-actions", "docker", "uv", "gomod"}
-    patterns = [pattern for update in updates for pattern in update.get("directories", ())]
+    modules = [update for update in updates if update["package-ecosystem"] == "gomod"]
+    patterns = [pattern for update in modules for pattern in update["directories"]]
     watched = {folder for pattern in patterns for folder in ROOT.glob(pattern.strip("/"))}
     assert {path.parent for path in ROOT.glob("localcluster/**/go.mod")} <= watched
+
+
+def test_the_workflow_of_kubernetes_versions_has_all_of_them() -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/kubernetes.yaml").read_text())["jobs"]
+    minors = jobs["versions"]["strategy"]["matrix"]["version"]
+    assert [version.rpartition(".")[0] for version in versions().other_kubernetes] == minors
 
 
 def test_the_base_image_of_the_dockerfile_has_a_digest() -> None:

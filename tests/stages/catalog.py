@@ -15,6 +15,7 @@ from stages.lint import lint
 from stages.python_environment import prepare_environment, prepare_trainer_environment
 from stages.schedule import Stage
 from stages.settings import ROOT, StageError
+from stages.site import build_site
 
 NEEDS_APISERVER = ("tests/crd", "tests/integration")
 NEEDS_COMMAND_LINE = ("tests/cli", "tests/azure")
@@ -109,6 +110,7 @@ FUNCTIONS: dict[str, Callable[[], None]] = {
     "environment": prepare_environment,
     "trainer-environment": prepare_trainer_environment,
     "lint": lint,
+    "site": build_site,
     "unit": unit,
     "downloads": lambda: cluster("download"),
     "control-plane": lambda: cluster("build", "control-plane"),

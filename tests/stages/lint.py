@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
+from functools import partial
 
 from stages.commands import call
 from stages.settings import ROOT, VENV, StageError
+from stages.site import build_site
 
 CODE = ("operator", "trainer", "release", "localcluster", "tests", "demo", "benchmarks", "images", "manifests")
 
@@ -13,27 +16,32 @@ CODE = ("operator", "trainer", "release", "localcluster", "tests", "demo", "benc
 def lint() -> None:
     """Run all checks, even if one fails. Raises StageError with the names of the failed ones."""
     failed = []
-    for name, (program, *arguments) in _checks().items():
+    for name, check in _checks().items():
         print(f"== lint: {name}", flush=True)
         try:
-            call(VENV / "bin" / program, *arguments, PYTHONPATH="tests")
+            check()
         except StageError:
             failed.append(name)
     if failed:
         raise StageError(f"{', '.join(failed)} found something")
 
 
-def _checks() -> dict[str, list[str]]:
+def _checks() -> dict[str, Callable[[], None]]:
     scripts = [path for path in _tracked_files() if path.endswith(".sh") or path == ".ci/run"]
     return {
-        "ruff check": ["ruff", "check", "."],
-        "ruff format": ["ruff", "format", "--check", "."],
-        "mypy": ["mypy", *CODE],
-        "words and sizes": ["python", "tests/stages/prose.py"],
-        "pages": ["python", "tests/stages/pages.py"],
-        "import contracts": ["lint-imports"],
-        "shellcheck": ["shellcheck", "-x", *scripts],
+        "ruff check": _program("ruff", "check", "."),
+        "ruff format": _program("ruff", "format", "--check", "."),
+        "mypy": _program("mypy", *CODE),
+        "words and sizes": _program("python", "tests/stages/prose.py"),
+        "pages": _program("python", "tests/stages/pages.py"),
+        "site": build_site,
+        "import contracts": _program("lint-imports"),
+        "shellcheck": _program("shellcheck", "-x", *scripts),
     }
+
+
+def _program(name: str, *arguments: str) -> Callable[[], None]:
+    return partial(call, VENV / "bin" / name, *arguments, PYTHONPATH="tests")
 
 
 def _tracked_files() -> list[str]:

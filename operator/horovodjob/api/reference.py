@@ -54,8 +54,8 @@ The annotation `horovodjob.dev/priority-class` of a Workload names the class tha
 its `priorityClassRef`.
 
 On the job itself, the label `horovodjob.dev/experiment` becomes part of `status.outputPathSegment`, and
-`kueue.x-k8s.io/queue-name` names its [queue](jobs.md#queues). The annotation `scheduling.volcano.sh/queue-name` sets
-the queue of a PodGroup of Volcano.
+`kueue.x-k8s.io/queue-name` names its [queue](scheduling.md#queues). The annotation
+`scheduling.volcano.sh/queue-name` sets the queue of a PodGroup of Volcano.
 """
 ENVIRONMENT = """\
 | variable | value |
@@ -64,7 +64,7 @@ ENVIRONMENT = """\
 | `HOROVODJOB_ATTEMPT` | number of the attempt, from 1; if it is above 1, continue from a checkpoint |
 | `HOROVODJOB_POD` | name of the pod |
 | `HOROVODJOB_SLOTS` | ranks per worker |
-| `HOROVODJOB_HOSTFILE`, `AZ_BATCHAI_MPI_HOST_FILE` | path of the [hostfile](jobs.md#mpi) |
+| `HOROVODJOB_HOSTFILE`, `AZ_BATCHAI_MPI_HOST_FILE` | path of the [hostfile](jobs-reference.md#mpi) |
 | `AZ_BATCHAI_JOB_MOUNT_ROOT` | directory below which shares are mounted |
 | `AZ_BATCHAI_JOB_TEMP` | a directory that is deleted with the pod |
 | `AZ_BATCHAI_STDOUTERR_DIR` | directory of the output files of the job |

@@ -1,4 +1,4 @@
-"""The commands of docs/install.md, quickstart.md and upgrade.md: from no operator to a trained model, and the removal."""
+"""The commands of docs/install.md, quickstart.md and upgrade.md: from no operator to a model, and the removal."""
 
 from __future__ import annotations
 

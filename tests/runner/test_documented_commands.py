@@ -1,0 +1,101 @@
+"""Which commands of the pages run in the tests: each block of shell commands is in one of two lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from support.api_client import ROOT
+
+TESTS = ROOT / "tests"
+# The test that runs the blocks of a page, or of `page#section`.
+RUN = {
+    "air-gapped.md": "e2e/installation/test_release.py",  # not with a registry of your own, and not with Helm
+    "install.md#1. Install the operator": "e2e/installation/test_install_page.py",
+    "install.md#2. Check it": "e2e/installation/test_install_page.py",
+    "install.md#Values that matter": "charts/test_documented_commands.py",
+    "metrics.md#Authorization": "charts/test_documented_commands.py",
+    "migration.md": "e2e/training/test_migration.py",
+    "operations.md#Rights": "charts/test_documented_commands.py",
+    "operations.md#Settings": "charts/test_documented_commands.py",
+    "quickstart.md#3. Train a model": "e2e/installation/test_install_page.py",
+    "quickstart.md#4. Look at the job": "e2e/installation/test_install_page.py",  # not --watch, which has no end
+    "releases.md#Install a release": "e2e/installation/test_release.py",
+    "trainer.md": "trainer/cli/test_tutorial_pages.py",
+    "tutorial-fine-tuning.md": "trainer/cli/test_tutorial_pages.py",
+    "tutorial-images.md": "trainer/cli/test_tutorial_pages.py",
+    "tutorial-tabular.md": "trainer/cli/test_tutorial_pages.py",
+    "tutorial-text.md": "trainer/cli/test_tutorial_pages.py",
+    "upgrade.md#Removal": "e2e/installation/test_install_page.py",
+    "upgrade.md#Rollback": "e2e/installation/test_install_page.py",  # not the return to an earlier chart
+    "upgrade.md#Upgrade": "e2e/installation/test_install_page.py",
+}
+DOCKER = "it needs Docker and a registry"
+NODE = "it needs nodes; end-to-end tests run the same operations"
+# Why the tests do not run the blocks of a page, or of `page#section`.
+NOT_RUN = {
+    "aks.md": "Azure",
+    "dashboard.md": "a page for a browser, which tests/cli/dashboard opens",
+    "gitops.md": "tests/gitops runs the repository of the page with the engines",
+    "gpu-image.md": "Docker, GPUs",
+    "helm-jobs.md": "jobs that need nodes; e2e/installation/test_job_chart.py installs the same chart",
+    "horovod-versions.md": "builds of many minutes: `make horovod-versions`",
+    "install.md#Charts in a registry": DOCKER,
+    "install.md#Helm without releases": "charts/test_operator_chart.py compares the objects",
+    "install.md#Without Helm": NODE,
+    "metrics.md#TLS": "it needs cert-manager",
+    "migration-mpijob.md": "it needs an MPIJob of the reader; tests/unit/mpijob converts public ones",
+    "operations.md#Backup and restore": "it needs Velero",
+    "performance.md": "trainer/test_synthetic_benchmark.py runs the program on other sizes",
+    "pytorch.md": "a build of a quarter of an hour",
+    "quickstart.md#1. Build the images": DOCKER,
+    "quickstart.md#2. Install the operator": "the same as in install.md",
+    "quickstart.md#Suspend, resume, end": "e2e/lifecycle/test_suspend.py and test_termination.py",
+    "quickstart.md#Without a cluster": "make demo",
+    "releases.md#Signatures": "Sigstore",
+    "releases.md#Reproducing an image": "a build of minutes",
+    "releases.md#Known vulnerabilities": "it needs the advisories of PyPI",
+    "releases.md#The version": "it changes the checkout; release/test_version.py sets it in a copy",
+    "runbooks": "commands with the names of an incident",
+    "schedules.md": "e2e/installation/test_job_chart.py and cli run the chart's CronJob and `hvj job create`",
+    "serving.md": "trainer/run/test_inference.py exports models",
+    "stalls.md": "e2e/training/test_stalls.py prints stacks",
+    "trainer-reference.md": "trainer/hvd/test_elastic.py runs horovodrun",
+    "troubleshooting.md": "commands with the name of a job of the reader",
+    "tutorial-script.md": "trainer/compat/test_tutorial_script.py runs the script",
+    "upgrade.md#Without Helm": NODE,
+}
+
+
+def blocks() -> Iterator[str]:
+    """`page#section` of each block of shell commands."""
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        name, section, in_code = str(page.relative_to(ROOT / "docs")), "", False
+        for line in page.read_text().splitlines():
+            if line.lstrip().startswith("```"):
+                if not in_code and line == "```sh":
+                    yield f"{name}#{section}"
+                in_code = not in_code
+            elif line.startswith("## ") and not in_code:
+                section = line.removeprefix("## ")
+
+
+def entry(block: str, listed: dict[str, str]) -> str:
+    """The entry for a block: of its section, its page or its folder; empty without one."""
+    page = block.partition("#")[0]
+    return next((name for name in (block, page, page.partition("/")[0]) if name in listed), "")
+
+
+def test_each_block_of_commands_runs_or_has_a_reason_why_not() -> None:
+    found = list(blocks())
+    both = [block for block in found if bool(entry(block, RUN)) == bool(entry(block, NOT_RUN))]
+    assert both == [], "list the section in RUN or in NOT_RUN"
+    used = {entry(block, listed) for block in found for listed in (RUN, NOT_RUN)}
+    assert sorted({*RUN, *NOT_RUN} - used) == [], "no page has such a block"
+
+
+def test_the_tests_that_run_pages_read_them() -> None:
+    for name, test in RUN.items():
+        page = name.partition(".md")[0]
+        text = (TESTS / test).read_text()
+        assert re.search(rf'"{page}(\.md)?"', text) or page == "migration", f"{test} does not read {page}.md"
