@@ -1,12 +1,12 @@
 """A function, such as one of a notebook, as a script: its source, with what it uses of the module around it."""
 
 import ast
-import builtins
 import inspect
+import symtable
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from horovodjob_cli.errors import UsageError
@@ -49,31 +49,49 @@ def write(function: Function, arguments: Sequence[object], args: object, directo
     return path
 
 
+def modules_of(script: Path, directory: Path) -> list[str]:
+    """The modules of a directory that a script imports, also in its functions."""
+    found: dict[str, None] = {}
+    for each in ast.walk(ast.parse(script.read_text("utf-8"))):
+        if isinstance(each, ast.Import):
+            found |= dict.fromkeys(alias.name.partition(".")[0] for alias in each.names)
+        elif isinstance(each, ast.ImportFrom) and each.module and not each.level:
+            found[each.module.partition(".")[0]] = None
+    return [
+        name for name in found if (directory / f"{name}.py").is_file() or (directory / name / "__init__.py").is_file()
+    ]
+
+
 SENT = "use numbers, text, lists and dictionaries, and make everything else inside the function"
 
 
 def _add(function: FunctionType, parts: dict[str, str]) -> None:
     """Add the source of the function, after what it uses of its module."""
-    name = function.__name__
-    source = _source(function)
+    function = inspect.unwrap(function)  # the module of the function, and not that of its decorator
+    name, source = function.__name__, _source(function)
     parts[name] = ""  # so that a function which calls itself is added once
-    around = inspect.getclosurevars(function)
-    used = {**function.__globals__, **around.nonlocals}
-    for each in _names(function):
-        if each not in used or each in parts or (hasattr(builtins, each) and each not in function.__globals__):
-            continue
-        _add_value(each, used[each], function, parts)
+    used = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
+    _add_used(source, used, function, parts)
     del parts[name]
     parts[name] = source
+
+
+def _add_used(source: str, used: Mapping[str, object], function: FunctionType, parts: dict[str, str]) -> None:
+    """Add what the source takes from outside."""
+    for each in _names(symtable.symtable(source, function.__name__, "exec")):
+        # The script has a __name__ of its own.
+        if each in used and each not in parts and not each.startswith("__"):
+            _add_value(each, used[each], function, parts)
 
 
 def _add_value(name: str, value: object, function: FunctionType, parts: dict[str, str]) -> None:
     if isinstance(value, ModuleType):
         parts[name] = f"import {value.__name__} as {name}"
-    elif isinstance(value, FunctionType) and value.__module__ == function.__module__ and value.__name__ == name:
-        _add(value, parts)
-    elif isinstance(value, type) and value.__module__ == function.__module__ and value.__name__ == name:
-        _add_class(value, function, parts)
+    elif isinstance(value, FunctionType | type) and value.__module__ == function.__module__:
+        if value.__name__ not in parts:
+            _add(value, parts) if isinstance(value, FunctionType) else _add_class(value, function, parts)
+        if value.__name__ != name:
+            parts[name] = f"{name} = {value.__name__}"
     elif (module := getattr(value, "__module__", None)) not in (None, "__main__", function.__module__) and hasattr(
         value, "__qualname__"
     ):
@@ -89,9 +107,7 @@ def _add_value(name: str, value: object, function: FunctionType, parts: dict[str
 def _add_class(value: type, function: FunctionType, parts: dict[str, str]) -> None:
     source = _source(value)
     parts[value.__name__] = ""
-    for each in ast.walk(ast.parse(source)):
-        if isinstance(each, ast.Name) and each.id not in parts and each.id in function.__globals__:
-            _add_value(each.id, function.__globals__[each.id], function, parts)
+    _add_used(source, function.__globals__, function, parts)
     del parts[value.__name__]
     parts[value.__name__] = source
 
@@ -108,19 +124,13 @@ def _source(thing: FunctionType | type) -> str:
     return source.rstrip("\n")
 
 
-def _names(function: FunctionType) -> Iterable[str]:
-    """The names that the function takes from outside, also in functions inside it, in its annotations and defaults."""
-    found: dict[str, None] = {}
-    tree = ast.parse(_source(function))
-    for each in ast.walk(tree):
-        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load):
-            found[each.id] = None
-    local = _locals(function.__code__)
-    return [name for name in found if name not in local or name in function.__code__.co_freevars]
-
-
-def _locals(code: CodeType) -> set[str]:
-    return set(code.co_varnames) | set(code.co_cellvars)
+def _names(table: symtable.SymbolTable) -> Iterator[str]:
+    """The names that a source takes from outside: in its functions and classes, annotations, defaults, decorators."""
+    for symbol in table.get_symbols():
+        if symbol.is_referenced() and symbol.is_global():
+            yield symbol.get_name()
+    for child in table.get_children():
+        yield from _names(child)
 
 
 def _is_literal(value: object) -> bool:

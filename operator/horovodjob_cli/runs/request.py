@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 
 from horovodjob.azurefiles.credentials import Options
 from horovodjob_cli.errors import UsageError
+from horovodjob_cli.terminal_text import message
 
 CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
@@ -113,6 +114,12 @@ def request_of(
 
         script = function_script.write(program, arguments, args, directory)
         values |= {"script": script.name, "generated": {script.name: script}}
+        if "workdir" not in values and not options.get("quiet"):
+            for module in function_script.modules_of(script, Path.cwd()):
+                message(
+                    f"{script.stem} imports {module}, which is a file of this directory and is not sent with a "
+                    "function: add workdir='.', unless the image has it"
+                )
         values.setdefault("workdir", directory)
         return RunRequest(**values)
     if isinstance(args, Mapping):
