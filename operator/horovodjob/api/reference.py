@@ -231,7 +231,7 @@ the end, which can be a failure, see [schedules.md](schedules.md#wait-for-the-en
 {table(("reason", "meaning"), _meaning_rows(REASONS))}
 ### Events
 
-The operator posts each event once per transition.
+The operator posts an event once, when what it means has happened.
 
 {table(("event", "meaning"), _meaning_rows(EVENTS))}
 ## Environment of a rank

@@ -116,8 +116,8 @@ class Best(Model):
     """The best epoch by the metric that the program selects epochs by."""
 
     metric: str = Field(max_length=63, description="Metric that the program selects its best epoch by.")
-    mode: Mode | None = Field(None, description="Which value is the best: min or max; absent if that is unknown.")
-    value: float | None = Field(None, description="Best value; absent without a mode: `extremes` has both ends.")
+    mode: Mode | None = Field(None, description="Whether the lowest (min) or the highest value (max) is the best; absent if that is unknown.")
+    value: float | None = Field(None, description="Best value; absent without a mode: then `training.extremes` has the lowest and the highest one.")
     epoch: Count | None = Field(None, description="Epoch that had the best value, from 1.")
 
 
