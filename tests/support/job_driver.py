@@ -228,9 +228,9 @@ class Job:
 
     @property
     def hosts(self) -> str:
-        """The launcher's hostfile."""
-        annotations = self.pods()["launcher"]["metadata"]["annotations"]
-        return str(annotations.get("horovodjob.dev/hosts", ""))
+        """The launcher's hostfile; empty without a launcher."""
+        launcher = self.pods().get("launcher", {"metadata": {"annotations": {}}})
+        return str(launcher["metadata"]["annotations"].get("horovodjob.dev/hosts", ""))
 
 
 def submit(api: Api, namespace: str, name: str = "train", **spec: Any) -> Job:
