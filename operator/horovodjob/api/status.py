@@ -116,8 +116,10 @@ class Best(Model):
     """The best epoch by the metric that the program selects epochs by."""
 
     metric: str = Field(max_length=63, description="Metric that the program selects its best epoch by.")
-    mode: Mode | None = Field(None, description="Whether the lowest (min) or the highest value (max) is the best; absent if that is unknown.")
-    value: float | None = Field(None, description="Best value; absent without a mode: then `training.extremes` has the lowest and the highest one.")
+    mode: Mode | None = Field(
+        None, description="Whether the lowest (min) or highest value (max) is best; absent if unknown."
+    )
+    value: float | None = Field(None, description="Best value; absent without a mode: training.extremes has both ends.")
     epoch: Count | None = Field(None, description="Epoch that had the best value, from 1.")
 
 
