@@ -7,7 +7,7 @@ CLUSTER := $(PYTHON) localcluster --name $(or $(CLUSTER_NAME),main)
 export ONLY
 
 .DEFAULT_GOAL := help
-.PHONY: docs help release demo demo-tutorial test times lint unit apiserver cli charts gitops trainer trainer-gpu horovod-versions kubernetes-versions site localcluster e2e \
+.PHONY: docs help release demo demo-tutorial test times lint unit apiserver cli charts gitops queues trainer trainer-gpu horovod-versions kubernetes-versions site localcluster e2e \
         environment images cluster-up cluster-down crd python screenshots
 
 help: ## print the targets
@@ -34,8 +34,8 @@ lint: environment ## check style, types, architecture contracts and shell script
 unit: environment ## run the tests that need neither a cluster nor TensorFlow nor root
 	@$(STAGES) unit
 
-apiserver: environment ## run the tests against a real API server without a node
-	@$(STAGES) control-plane
+apiserver: environment ## run the tests against a real API server without a node, with the real Kueue
+	@$(STAGES) kueue
 	@$(STAGES) apiserver
 
 cli: environment ## run the tests of `hvj` against a real API server and servers that speak Azure's protocols
@@ -49,6 +49,10 @@ charts: environment ## run the tests of charts, manifests, monitoring and releas
 gitops: environment ## run Argo CD and Flux with the documented repository, against a real API server
 	@$(STAGES) engines
 	@$(STAGES) gitops
+
+queues: environment ## run Kueue with hundreds of jobs, kills and several clusters (10 minutes)
+	@$(STAGES) kueue
+	@$(STAGES) queues
 
 trainer: environment ## run the tests with real ranks under mpirun
 	@$(STAGES) trainer-environment

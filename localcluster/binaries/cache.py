@@ -100,8 +100,7 @@ class Binaries:
             command.build(group, output, progress)
             self._add_images(group, output)
             for file in group.files:
-                (component,) = group.components
-                shutil.copy(command.module(component) / file, output)
+                copy(next(path for path in command.files(group, file) if path.exists()), output)
             output.rename(target)  # last, so that an interrupted build leaves no incomplete group
         now = os.times()
         cpu = now.children_user + now.children_system - used.children_user - used.children_system
@@ -122,3 +121,14 @@ class Binaries:
             fresh = links / f".{binary}.{os.getpid()}"
             fresh.symlink_to(target)
             fresh.rename(link)
+
+
+def copy(source: Path, directory: Path) -> None:
+    """Copy a file, or a directory with all that it contains, out of Go's cache of modules, which is read-only."""
+    target = directory / source.name
+    if source.is_dir():
+        target.mkdir()
+        for part in source.iterdir():
+            copy(part, target)
+    else:
+        shutil.copyfile(source, target)

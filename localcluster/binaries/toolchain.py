@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from localcluster.binaries.versions import GCFLAGS, Component, Group, Versions
+from localcluster.binaries.versions import GCFLAGS, Group, Versions
 from localcluster.errors import ClusterError, MachineError
 from localcluster.progress import Progress
 
@@ -77,9 +77,9 @@ class Go:
         command = [self.command, "build", "-v", *flags, "-o", f"{output}/", *packages]
         self._run("building Kubernetes", command, source, progress)
 
-    def module(self, component: Component) -> Path:
-        """The directory with the sources of a component."""
-        return self.cache / "go" / "mod" / f"{component.module}@{component.version}"
+    def files(self, group: Group, name: str) -> list[Path]:
+        """Where a file of `Group.files` is, of which one exists."""
+        return [self.cache / "go" / "mod" / f"{one.module}@{one.version}" / name for one in group.components]
 
     def _run(self, what: str, command: list[str], source: Path, progress: Progress, **settings: str) -> None:
         """Run a Go command in `source`, and report its progress."""

@@ -37,7 +37,7 @@ class Group:
     optional: bool = False
     """Whether the group is built only if it is named."""
     files: tuple[str, ...] = ()
-    """Paths of files in the module of the component that are stored beside the binaries."""
+    """Paths of files and directories in the modules of the components that are stored beside the binaries."""
 
     @property
     def source(self) -> Path:

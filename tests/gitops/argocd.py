@@ -18,10 +18,9 @@ from gitops.engine import (
     edit_chart,
     kept_file,
     namespace,
-    own_address,
 )
 from gitops.git_repository import Repository
-from support.api_client import ROOT, Api, Object, binary, wait_for
+from support.api_client import ROOT, Api, Object, binary, own_address, wait_for
 from support.gitops.health import GITOPS
 from support.helm import HELM3
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -50,15 +49,6 @@ class EngineControlPlane(OperatorControlPlane):
     def assert_running(self) -> None:
         """Raises ClusterError with the last lines of the log of a process that has ended."""
         self._explain()
-
-
-def own_address() -> str:
-    """An address of the loopback interface on which no other process of the tests listens or connects.
-
-    A free port of 127.0.0.1 can be in use when a process that takes seconds to start listens on it.
-    """
-    pid = os.getpid()
-    return f"127.{64 + (pid >> 16)}.{pid >> 8 & 255}.{pid & 255}"
 
 
 class Delivery(ABC):

@@ -20,10 +20,9 @@ from gitops.engine import (
     edit_chart,
     kept_file,
     namespace,
-    own_address,
 )
 from gitops.git_repository import Repository
-from support.api_client import BASE, ROOT, Api, Object, binary, wait_for
+from support.api_client import BASE, ROOT, Api, Object, binary, own_address, wait_for
 from support.gitops.health import FLUX_JOBS, FLUX_RESULTS
 from support.helm import HELM4
 from support.servers import GitHandler, Registry, Server

@@ -25,10 +25,8 @@ from support.control_plane.operator_control_plane import (
 from support.control_plane.watch_threads import EventRecorder, Kubelet, Recorder, Watch
 from support.invariants import OF_THE_OPERATOR_ALONE, violations
 from support.job_driver import Job, restricted_pod, submit
-from support.kueue import definitions as kueue_definitions
-from support.kueue import played_kueue
-from support.kueue.definitions import API, GROUP
-from support.kueue.queues import Queue, QuotaRecorder, quota_violations
+from support.kueue.controller import Kueue
+from support.kueue.queues import API, Queue, QuotaRecorder, create_priority_classes, quota_violations
 from support.operator_process import STARTED, Operator
 
 NUMBERS = itertools.count(1)
@@ -145,19 +143,18 @@ def submit_job(api: Api, namespace: str, operator: Operator) -> Callable[..., Jo
 
 
 @pytest.fixture(scope="module")
-def kueue(api: Api) -> Iterator[played_kueue.PlayedKueue]:
-    """Kueue is installed and runs, with the priority classes `urgent` and `relaxed`."""
-    kueue_definitions.install_kueue(api)
-    for name, value in (("urgent", 1000), ("relaxed", -10)):
-        body = {"apiVersion": f"{GROUP}/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}}
-        api.create(f"{API}/workloadpriorityclasses", body | {"value": value})
-    with played_kueue.PlayedKueue(api) as started:
-        yield started
-    kueue_definitions.uninstall_kueue(api)
+def kueue(control_plane: OperatorControlPlane, api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kueue]:
+    """Kueue is installed and runs as docs/jobs.md demands, with the priority classes `urgent` and `relaxed`."""
+    started = Kueue(api, control_plane.settings.pki, tmp_path_factory.mktemp("kueue") / "root")
+    started.install()
+    started.start(**started.with_framework())
+    create_priority_classes(api)
+    yield started
+    started.uninstall()
 
 
 @pytest.fixture
-def queue(api: Api, kueue: played_kueue.PlayedKueue, namespace: str, operator: Operator) -> Iterator[Queue]:
+def queue(api: Api, kueue: Kueue, namespace: str, operator: Operator) -> Iterator[Queue]:
     """A queue with room for one job of two workers; no pod may ever run without quota, and no quota remain."""
     recorders = (
         QuotaRecorder(api, f"{API}/namespaces/{namespace}/workloads"),

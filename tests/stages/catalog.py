@@ -21,6 +21,7 @@ NEEDS_APISERVER = ("tests/crd", "tests/integration")
 NEEDS_COMMAND_LINE = ("tests/cli", "tests/azure")
 NEEDS_HELM = ("tests/charts", "tests/monitoring", "tests/release")
 NEEDS_ENGINES = ("tests/gitops",)
+NEEDS_KUEUE = ("tests/queues",)
 NEEDS_TENSORFLOW = ("tests/trainer",)
 NEEDS_NODES = ("tests/local_cluster",)
 NEEDS_OPERATOR = ("tests/e2e",)
@@ -39,7 +40,7 @@ def prerequisites() -> None:
 def unit() -> None:
     """Tests that need neither an API server nor TensorFlow nor a cluster."""
     server = (*NEEDS_APISERVER, *NEEDS_COMMAND_LINE, *NEEDS_HELM, *NEEDS_ENGINES)
-    others = (*server, *NEEDS_TENSORFLOW, *NEEDS_NODES, *NEEDS_OPERATOR)
+    others = (*server, *NEEDS_KUEUE, *NEEDS_TENSORFLOW, *NEEDS_NODES, *NEEDS_OPERATOR)
     _test(("tests",), *(f"--ignore={path}" for path in others))
 
 
@@ -61,6 +62,11 @@ def charts() -> None:
 def gitops() -> None:
     """Tests of Argo CD and Flux, whose controllers run against a real API server without a node."""
     _test(NEEDS_ENGINES, workers=APISERVER_WORKERS)
+
+
+def queues() -> None:
+    """Tests of many jobs and of several clusters with Kueue, which are not part of a complete run."""
+    _test(NEEDS_KUEUE)
 
 
 def trainer() -> None:
@@ -118,6 +124,7 @@ FUNCTIONS: dict[str, Callable[[], None]] = {
     "engines": lambda: cluster(
         "build", "control-plane", "helm4", "helm3", "flux", "helm-controller", "source-controller", "argocd"
     ),
+    "kueue": lambda: cluster("build", "control-plane", "kueue"),
     "binaries": lambda: cluster("build"),
     "demo-binaries": lambda: cluster("build", "control-plane", "node", "containerd", "azure-files", "helm4"),
     "small-images": lambda: images("build", "operator", "mpi"),
@@ -127,6 +134,7 @@ FUNCTIONS: dict[str, Callable[[], None]] = {
     "cli": command_line,
     "charts": charts,
     "gitops": gitops,
+    "queues": queues,
     "trainer": trainer,
     "horovod-versions": check_versions,
     "kubernetes-versions": check_kubernetes_versions,
@@ -154,11 +162,12 @@ ALL = (
     stage("lint", needs="environment", shows_output=True),
     stage("unit", needs="environment", shows_output=True),
     stage("binaries", needs="control-plane"),
+    stage("kueue", needs="control-plane"),
     stage("helm", needs="control-plane", after="binaries"),
     stage("small-images", needs="prerequisites"),
     stage("engines", needs="helm", after="binaries"),
     stage("images", needs="trainer-environment small-images"),
-    stage("apiserver", needs="environment control-plane", shows_output=True),
+    stage("apiserver", needs="environment kueue", shows_output=True),
     stage("cli", needs="environment control-plane", after="localcluster", niceness=5, shows_output=True),
     stage("charts", needs="environment helm", after="apiserver cli", niceness=5, shows_output=True),
     stage("gitops", needs="environment engines", after="apiserver cli", niceness=5, shows_output=True),

@@ -4,6 +4,8 @@ import contextlib
 import functools
 import http.client
 import json
+import os
+import socket
 import ssl
 import subprocess
 import threading
@@ -225,6 +227,22 @@ def _is_frozen(api: Api, path: str) -> bool:
     except ApiError as error:
         return error.status == INVALID
     return False
+
+
+def machine_address() -> str:
+    """An address of this machine other than loopback, which the API server does not proxy to."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+
+
+def own_address() -> str:
+    """An address of the loopback interface on which no other process of the tests listens or connects.
+
+    A free port of 127.0.0.1 can be in use when a process that takes seconds to start listens on it.
+    """
+    pid = os.getpid()
+    return f"127.{64 + (pid >> 16)}.{pid >> 8 & 255}.{pid & 255}"
 
 
 def is_served(api: Api, path: str) -> bool:

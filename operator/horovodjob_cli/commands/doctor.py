@@ -14,7 +14,7 @@ from horovodjob_cli import options
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import CommandResult, command
 from horovodjob_cli.diagnosis import gpus as gpu_nodes
-from horovodjob_cli.diagnosis import installation, maintenance, namespace, network, pods, storage
+from horovodjob_cli.diagnosis import installation, maintenance, namespace, network, pods, queues, storage
 from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Forbidden, Outcome, current_time
 from horovodjob_cli.diagnosis.report import report
 from horovodjob_cli.errors import NotFound, UsageError
@@ -29,6 +29,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("operator", installation.operator),
     ("Pod Security", namespace.pod_security),
     ("quota", namespace.quota),
+    ("queue", queues.queues),
     ("GPUs", gpu_nodes.gpus),
     ("CSI driver", storage.driver),
     ("storage", storage.secrets),

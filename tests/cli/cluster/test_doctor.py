@@ -4,7 +4,6 @@ import base64
 import json
 import re
 import shlex
-import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -18,6 +17,7 @@ import pytest
 import yaml
 
 from cli.cluster.aks_cluster import CLIENT, aks_cluster
+from cli.cluster.kueue_objects import QUEUE, Kueue
 from cli.cluster.nodes import Nodes
 from cli.cluster_state import ClusterState, condition
 from cli.program import Hvj, Result, run, terminal
@@ -28,7 +28,7 @@ from horovodjob_cli.diagnosis.cluster_facts import Facts
 from horovodjob_cli.diagnosis.report import report
 from horovodjob_cli.output import uses_color
 from localcluster.control_plane.standalone import ControlPlane
-from support.api_client import ROOT, Api, ApiError, Object, install_definition, job, wait_for
+from support.api_client import ROOT, Api, ApiError, Object, install_definition, job, machine_address, wait_for
 from support.azure_fakes.arm.resources import new_pool
 from support.azure_fakes.files.accounts import Account
 from support.azure_fakes.files.server import FilesService
@@ -147,13 +147,6 @@ def metrics_server(watched: str, watch_age: float, statuses: Mapping[str, int]) 
     server = ThreadingHTTPServer(("0.0.0.0", 0), Metrics)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
-
-
-def machine_address() -> str:
-    """An address of this machine other than loopback, which the API server does not proxy to."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))
-        return str(probe.getsockname()[0])
 
 
 @pytest.fixture
@@ -734,3 +727,61 @@ def test_a_pool_of_aks_without_nodes_is_judged_by_its_autoscaler(
         assert failed_row(check(), "GPUs")["command"] == "hvj cluster resize -n cpunp -t 2"
         arm.clusters[1].pools["cpunp"] = new_pool("cpunp", count=0, enableAutoScaling=True, minCount=0, maxCount=4)
         assert rows(check(), "GPUs") == [("ok", "pool cpunp has no node now, and the autoscaler adds up to 4")]
+
+
+# ---- queues --------------------------------------------------------------------------------------------------
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+
+
+def queue_rows(hvj: Hvj, directory: Path, queue: str = "") -> list[Object]:
+    """The rows about queues, for a job with this queue."""
+    body = job()
+    body["metadata"]["labels"] = {QUEUE_LABEL: queue} if queue else {}
+    file = directory / "job.yaml"
+    file.write_text(yaml.safe_dump(body))
+    return [row for row in records(hvj("doctor", "-f", str(file))) if row["check"] == "queue"]
+
+
+def test_a_queue_that_no_kueue_serves_is_reported(hvj: Hvj, tmp_path: Path) -> None:
+    assert queue_rows(hvj, tmp_path) == []
+    (row,) = queue_rows(hvj, tmp_path, "gpus")
+    assert (row["result"], row["message"]) == ("blocks", "job train waits for queue gpus, and the cluster has no Kueue")
+
+
+def test_kueue_that_queues_pods_by_themselves_is_reported(
+    hvj: Hvj, cluster_setup: ClusterSetup, workspace: str, tmp_path: Path
+) -> None:
+    kueue = Kueue(cluster_setup.api, workspace, {})
+    try:
+        unknown, _ = queue_rows(hvj, tmp_path, QUEUE)
+        assert (unknown["result"], "kueue-manager-config" in unknown["message"]) == ("not checked", True)
+        (missing, _) = queue_rows(hvj, tmp_path, "missing")
+        assert (missing["result"], "queue missing" in missing["message"]) == ("blocks", True)
+        configuration = {"integrations": {"frameworks": ["batch/job", "pod"]}}
+        path = f"{cluster_setup.path}/configmaps"
+        labels = {"app.kubernetes.io/name": "kueue"}
+        name = "kueue-manager-config"
+        cluster_setup.create(path, {"metadata": {"name": name, "labels": labels}, "data": config_data(configuration)})
+        warning, ok = queue_rows(hvj, tmp_path, QUEUE)
+        assert (ok["result"], warning["result"]) == ("ok", "warning")
+        kueue.add_local_queue("default")
+        (blocks,) = queue_rows(hvj, tmp_path)
+        assert (blocks["result"], "of LocalQueue default" in blocks["message"]) == ("blocks", True)
+        assert blocks["command"] == f"kubectl edit configmap {name} -n {workspace}"
+        configuration["integrations"]["externalFrameworks"] = ["HorovodJob.v1beta1.horovodjob.dev"]
+        cluster_setup.api.patch(f"{path}/{name}", {"data": config_data(configuration)})
+        assert [row["result"] for row in queue_rows(hvj, tmp_path)] == ["ok"]
+        container = {"name": "worker", "image": "trainer:1"}
+        spec = {"containers": [container], "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
+        metadata = {"name": "train-worker-0", "labels": {"horovodjob.dev/job": "train"}}
+        cluster_setup.create(f"{cluster_setup.path}/pods", {"metadata": metadata, "spec": spec})
+        (gated,) = queue_rows(hvj, tmp_path)
+        assert (gated["result"], "train-worker-0" in gated["message"]) == ("blocks", True)
+    finally:
+        kueue.remove()
+
+
+def config_data(configuration: Object) -> Object:
+    """The data of the ConfigMap of Kueue."""
+    return {"controller_manager_config.yaml": yaml.safe_dump(configuration)}

@@ -13,9 +13,17 @@ from integration.scenarios import run_next_attempt
 from support.api_client import Api, ApiError, Object, wait_for
 from support.faults.fault_proxy import NO_FAULT, Fault, Request
 from support.job_driver import Job, timestamp
-from support.kueue.definitions import API
-from support.kueue.played_kueue import PlayedKueue
-from support.kueue.queues import LABEL, PRIORITY_LABEL, Queue, QueuedJob, QuotaRecorder, quota_violations
+from support.kueue.controller import Kueue
+from support.kueue.queues import (
+    API,
+    LABEL,
+    PRIORITY_LABEL,
+    Queue,
+    QueuedJob,
+    QuotaRecorder,
+    create_admission_check,
+    quota_violations,
+)
 from support.operator_process import Operator
 
 QUEUES: dict[str, Queue] = {}
@@ -27,13 +35,14 @@ PREBUILT_LABEL = "kueue.x-k8s.io/prebuilt-workload-name"
 @pytest.fixture(scope="module")
 def lanes(
     api: Api,
-    kueue: PlayedKueue,
+    kueue: Kueue,
     operator_access: Path,
     operator_process: Operator,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Lanes]:
     def prepare(namespace: str) -> None:
         QUEUES[namespace] = Queue(api, namespace, 2)
+        create_admission_check(api, namespace)
         CHECKED_QUEUES[namespace] = checked = Queue(api, namespace, 2, name="checked")
         checked.change(admissionChecksStrategy={"admissionChecks": [{"name": namespace}]})
 
@@ -109,12 +118,6 @@ def preempted(job: QueuedJob, queue: Queue) -> None:
     urgent.suspend()  # Kubernetes deletes objects of a new kind up to half a minute after their owner.
     run_again(job)
     urgent.delete()
-
-
-def pods_not_ready(job: QueuedJob, _queue: Queue) -> None:
-    run(job)
-    set_condition(job, "Evicted", "PodsReadyTimeout", requeueState={"count": 1, "requeueAt": timestamp()})
-    run_again(job)
 
 
 def node_failed(job: QueuedJob, _queue: Queue) -> None:
@@ -201,7 +204,7 @@ def workload_deleted(job: QueuedJob, _queue: Queue) -> None:
 
 
 def changed_while_queued(job: QueuedJob, _queue: Queue) -> None:
-    job.wait_for_workload("QuotaReserved", status="False", reason="Misconfigured")
+    job.wait_for_workload("QuotaReserved", status="False", reason="Inadmissible")
     job.relabel(queue="gpus", priority="urgent")
     run(job)
     finish(job)
@@ -272,7 +275,6 @@ class Course:
 ELASTIC: Object = {"workers": 5, "elastic": {"minReplicas": 1, "maxReplicas": 5}}
 COURSES = [
     Course(preempted),
-    Course(pods_not_ready),
     Course(node_failed),
     Course(deactivated),
     Course(out_of_time),

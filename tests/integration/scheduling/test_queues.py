@@ -8,10 +8,8 @@ import pytest
 from support.api_client import JOBS, Api, job, wait_for
 from support.control_plane.operator_control_plane import OperatorControlPlane
 from support.job_driver import Job
-from support.kueue import definitions as kueue_definitions
-from support.kueue import played_kueue
-from support.kueue.definitions import API
-from support.kueue.queues import LABEL, PRIORITY_LABEL, Queue, has_reservation
+from support.kueue.controller import Kueue
+from support.kueue.queues import API, LABEL, PRIORITY_LABEL, Queue, create_admission_check, has_reservation
 from support.operator_process import Operator
 
 KUEUE = "kueue.x-k8s.io"
@@ -28,7 +26,7 @@ def finish(job: Job) -> None:
 def test_a_job_waits_without_pods_and_starts_when_its_queue_has_room(queue: Queue) -> None:
     first = queue.submit("first").advance_to("Running")
     second = queue.submit("second")
-    message = second.wait_queued("WaitingForQuota")
+    message = second.wait_queued("Pending")
     assert message == second.workload_condition("QuotaReserved")["message"]
     assert "insufficient unused quota for cpu" in message
     assert second.status["queue"]["name"] == "gpus"
@@ -60,18 +58,18 @@ def test_what_the_queue_assigns_reaches_the_pods_and_not_the_spec(queue: Queue) 
 
 
 def test_a_job_that_its_queue_can_never_admit_says_so(queue: Queue) -> None:
-    message = queue.submit(workers=9).wait_queued("ExceedsMaxQuota")
+    message = queue.submit(workers=9).wait_queued("Pending")
     assert "maximum capacity (500m)" in message
 
 
 def test_a_job_waits_for_a_queue_that_does_not_exist_and_starts_in_another_one(queue: Queue) -> None:
     job = queue.submit(labels={LABEL: "missing"})
-    assert "missing" in job.wait_queued("Misconfigured")
+    assert "missing" in job.wait_queued("Inadmissible")
     job.relabel(queue="gpus")
     job.wait_for_pods()
     assert job.workload["spec"]["queueName"] == "gpus"
     other = queue.submit("other", labels={LABEL: "later"})
-    other.wait_queued("Misconfigured")
+    other.wait_queued("Inadmissible")
     finish(job)
     queue.add("later")
     finish(other)
@@ -80,11 +78,11 @@ def test_a_job_waits_for_a_queue_that_does_not_exist_and_starts_in_another_one(q
 def test_a_waiting_job_follows_its_spec_and_its_priority(queue: Queue) -> None:
     running = queue.submit("running").advance_to("Running")
     larger = queue.submit("larger", 9)
-    larger.wait_queued("ExceedsMaxQuota")
+    larger.wait_queued("Pending")
     larger.suspend(True, worker={"replicas": 1})
     larger.wait("Suspended")
     larger.suspend(False)
-    larger.wait_queued("WaitingForQuota")
+    larger.wait_queued("Pending")
     assert {one["name"]: one["count"] for one in larger.workload["spec"]["podSets"]} == {"launcher": 1, "worker": 1}
     larger.relabel(priority="urgent")
     running.wait_queued("Preempted")
@@ -94,10 +92,7 @@ def test_a_waiting_job_follows_its_spec_and_its_priority(queue: Queue) -> None:
 
 @pytest.mark.parametrize("way", ["check", "conflict"])
 def test_an_admission_check_delays_the_job_and_changes_its_pods(queue: Queue, api: Api, way: str) -> None:
-    queue.put("admissionchecks", "AdmissionCheck", queue.namespace, {"controllerName": "example.com/check"})
-    path = f"{API}/admissionchecks/{queue.namespace}"
-    active = {"type": "Active", "status": "True", "reason": "Active", "message": "", "lastTransitionTime": NOW}
-    api.patch(f"{path}/status", {"status": {"conditions": [active]}})
+    create_admission_check(api, queue.namespace)
     queue.change(admissionChecksStrategy={"admissionChecks": [{"name": queue.namespace}]})
     job = queue.submit()
     job.set_check(queue.namespace, "Pending", "2 of 3 nodes are here")
@@ -123,7 +118,7 @@ def test_an_admission_check_delays_the_job_and_changes_its_pods(queue: Queue, ap
     assert "from" not in pods["launcher"]["metadata"]["labels"]
     job.advance_to("Running")
     job.set_check(queue.namespace, "Retry", "the nodes are gone")
-    assert "the nodes are gone" in job.wait_queued("AdmissionCheck")
+    assert "admission check" in job.wait_queued("AdmissionCheck")
     job.wait_for_workload("Evicted", status="False")
     job.set_check(queue.namespace, "Ready")
     finish(job)
@@ -208,23 +203,22 @@ def test_the_maximum_execution_time_of_the_queue_ends_the_job_until_it_is_active
     job.wait_for_pods()
 
 
-def test_a_job_whose_pods_are_not_ready_in_time_waits_again(
-    queue: Queue, api: Api, kueue: played_kueue.PlayedKueue
-) -> None:
-    kueue.stop()
-    with played_kueue.PlayedKueue(api, pods_ready_seconds=4):
-        job = queue.submit()
-        job.wait_for_pods()
-        job.wait_queued("PodsReadyTimeout")
-        job.advance_to("Running")
-        assert job.wait_for_workload("PodsReady")["reason"] == "Started"
-        job.end("launcher", 1)
-        job.wait("Restarting")
-        job.wait_for_workload("PodsReady", status="False", reason="WaitForRecovery")
-        job.skip_backoff()
-        job.advance_to("Running", since="Queued")
-        job.wait_for_workload("PodsReady", reason="Recovered")
-    kueue.start()
+def test_a_job_whose_pods_are_not_ready_in_time_waits_again(queue: Queue, kueue: Kueue) -> None:
+    settings = kueue.settings
+    limits = {"timeout": "4s", "recoveryTimeout": "4s", "requeuingStrategy": {"backoffBaseSeconds": 1}}
+    kueue.restart(**settings, waitForPodsReady=limits)
+    job = queue.submit()
+    job.wait_for_pods()
+    job.wait_queued("PodsReadyTimeout")
+    job.advance_to("Running")
+    assert job.wait_for_workload("PodsReady")["reason"] == "Started"
+    job.end("launcher", 1)
+    job.wait("Restarting")
+    job.wait_for_workload("PodsReady", status="False", reason="WaitForRecovery")
+    job.skip_backoff()
+    job.advance_to("Running", since="Queued")
+    job.wait_for_workload("PodsReady", reason="Recovered")
+    kueue.restart(**settings)
 
 
 def test_a_deleted_workload_is_replaced_and_its_pods_with_it(queue: Queue, api: Api) -> None:
@@ -262,12 +256,12 @@ def test_a_job_has_the_priority_of_its_pods_in_the_queue(queue: Queue, api: Api)
 def test_a_job_that_is_suspended_gives_its_quota_back(queue: Queue) -> None:
     job = queue.submit("suspended").advance_to("Running")
     waiting = queue.submit("waiting")
-    waiting.wait_queued("WaitingForQuota")
+    waiting.wait_queued("Pending")
     job.suspend()
     job.wait("Suspended")
     waiting.advance_to("Running")
     job.suspend(False)
-    job.wait_queued("WaitingForQuota")
+    job.wait_queued("Pending")
     waiting.end("launcher", 0)
     finish(job)
 
@@ -297,7 +291,7 @@ def test_workers_that_an_elastic_job_gives_up_let_another_job_start(queue: Queue
     queue.resize(3)
     job = queue.submit(workers=3, elastic={"minReplicas": 1, "maxReplicas": 3}).advance_to("Running")
     waiting = queue.submit("waiting", 1)
-    waiting.wait_queued("WaitingForQuota")
+    waiting.wait_queued("Pending")
     job.api.patch(job.path, {"spec": {"worker": {"replicas": 1}}})
     waiting.advance_to("Running")
     assert job.phase == "Running"
@@ -326,19 +320,18 @@ def test_a_workload_of_multikueue_becomes_that_of_its_job(queue: Queue, api: Api
 
 
 def test_a_job_outlives_kueue_and_another_one_waits_for_it(
-    queue: Queue, api: Api, kueue: played_kueue.PlayedKueue, operator: Operator
+    queue: Queue, api: Api, kueue: Kueue, operator: Operator
 ) -> None:
     job = queue.submit("running").advance_to("Running")
-    kueue.stop()
-    kueue_definitions.uninstall_kueue(api)
+    kueue.uninstall()
     waiting = queue.submit("waiting")
     assert "Kueue" in waiting.wait_queued("QueueUnavailable")
     operator.kill()
     operator.start()
     job.end("launcher", 0)
     job.wait("Succeeded")
-    kueue_definitions.install_kueue(api)
-    kueue.start()
+    kueue.install()
+    kueue.start(**kueue.settings)
     Queue(api, queue.namespace, 2)
     finish(waiting)
 
@@ -408,6 +401,3 @@ def test_a_job_without_a_queue_sends_no_requests_for_workloads(
     made = api.create(JOBS.format(namespace), job())
     finish(Job(api, namespace, "train", made["metadata"]["uid"]))
     assert [request for request in control_plane.requests(namespace) if "workloads" in request] == []
-
-
-NOW = "2026-01-01T00:00:00Z"

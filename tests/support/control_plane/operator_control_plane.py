@@ -60,6 +60,10 @@ class OperatorControlPlane(ControlPlane):
         self._end("kube-apiserver")
         super()._run("kube-apiserver", [word for word in self._commands["kube-apiserver"] if word not in without])
 
+    def stop_apiserver(self) -> None:
+        """Kills the API server, which `restart_apiserver` starts again."""
+        self._end("kube-apiserver")
+
     def restart_controllers(self, *arguments: str) -> None:
         """Kills the controller manager and starts it again, with these arguments in addition to its own."""
         self._end("kube-controller-manager")
@@ -126,7 +130,12 @@ def install(api: Api) -> None:
 
 def operator_kubeconfig(api: Api, path: Path, name: str = "horovodjob-operator") -> Path:
     """A kubeconfig of a service account, by default the operator's, with the rights of manifests/base and no others."""
-    account = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/serviceaccounts/{name}"
+    return account_kubeconfig(api, path, OPERATOR_NAMESPACE, name)
+
+
+def account_kubeconfig(api: Api, path: Path, namespace: str, name: str) -> Path:
+    """A kubeconfig with a token of a service account."""
+    account = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}"
     answer = api.create(f"{account}/token", {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"})
     cluster = {
         "server": api.server,

@@ -6,8 +6,9 @@ from typing import Any
 from support.api_client import JOBS, Api, ApiError, Object, job, wait_for
 from support.control_plane.watch_threads import Watch
 from support.job_driver import Job, timestamp
-from support.kueue.definitions import API, create_or_replace
 
+GROUP = "kueue.x-k8s.io"
+API = f"/apis/{GROUP}/v1beta2"
 LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 LAUNCHER_CPU, WORKER_CPU = 100, 200
@@ -223,3 +224,33 @@ def is_finished(workload: Object) -> bool:
     """Whether a Workload has given its quota back without end."""
     conditions = workload.get("status", {}).get("conditions", ())
     return any(one["type"] == "Finished" and one["status"] == "True" for one in conditions)
+
+
+def create_or_replace(api: Api, path: str, body: Object) -> Object:
+    """The object, as it is after this, whatever Kueue writes at the same time."""
+    found = f"{path}/{body['metadata']['name']}"
+    while True:
+        try:
+            if (current := api.find(found)) is None:
+                return api.create(path, body)
+            version = {"resourceVersion": current["metadata"]["resourceVersion"]}
+            return api.replace(found, body | {"metadata": current["metadata"] | body["metadata"] | version})
+        except ApiError as error:
+            if error.status != 409:
+                raise
+
+
+def create_admission_check(api: Api, name: str) -> None:
+    """An admission check of a controller that the test acts as."""
+    spec = {"controllerName": "example.com/check"}
+    body = {"apiVersion": f"{GROUP}/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": name}, "spec": spec}
+    create_or_replace(api, f"{API}/admissionchecks", body)
+    active = {"type": "Active", "status": "True", "reason": "Active", "message": "", "lastTransitionTime": timestamp()}
+    api.patch(f"{API}/admissionchecks/{name}/status", {"status": {"conditions": [active]}})
+
+
+def create_priority_classes(api: Api) -> None:
+    """The priority classes `urgent` and `relaxed` of Kueue."""
+    for name, value in (("urgent", 1000), ("relaxed", -10)):
+        body = {"apiVersion": f"{GROUP}/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}}
+        api.create(f"{API}/workloadpriorityclasses", body | {"value": value})
