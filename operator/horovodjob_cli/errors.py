@@ -15,6 +15,8 @@ import sys
 from typing import Any
 
 UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
+# By a policy, a webhook or a quota, and not for a missing right.
+REFUSED_BY_ADMISSION = re.compile(r" is forbidden: (?!User )|^admission webhook ")
 
 
 class ClientError(Exception):
@@ -123,6 +125,8 @@ def _api_error(error: Any) -> CliError:
             )
         case 401:
             return CliError("the cluster does not accept your credentials; sign in again and try `kubectl auth whoami`")
+        case 403 if REFUSED_BY_ADMISSION.search(message):
+            return CliError(message)
         case 403:
             return CliError(f"{message}; ask the cluster's administrator for this permission")
         case 404 if "page not found" in message or "could not find the requested resource" in message:

@@ -1,15 +1,18 @@
 """Errors: one sentence on standard error with the cause and the remedy, and an exit code."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from kubernetes.client.exceptions import ApiException
 
 from cli.cluster_state import ClusterState
 from cli.program import Hvj, hvj_process, run
+from horovodjob_cli.errors import to_cli_error
 from localcluster.control_plane.standalone import free_ports
-from support.api_client import Api
+from support.api_client import Api, job
 
 Kubeconfig = Callable[[str], Path]
 
@@ -94,6 +97,26 @@ def test_a_missing_permission_is_reported(api: Api, elsewhere: Kubeconfig, clust
     path.write_text(yaml.safe_dump(kubeconfig))
     done = run("job", "show", "-n", "train", "-w", namespace, "--kubeconfig", str(path))
     assert "does not accept your credentials" in sentence(done.stderr)
+
+
+def test_a_refusal_by_a_quota_advises_no_permission(api: Api, workspace: str, tmp_path: Path, hvj: Hvj) -> None:
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/horovodjobs.horovodjob.dev": "0"}}}
+    api.create(f"/api/v1/namespaces/{workspace}/resourcequotas", quota)
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job("train")))
+    done = hvj("job", "create", "-f", str(tmp_path / "job.yaml"))
+    assert (done.code, "quota" in done.stderr, "permission" in done.stderr) == (1, True, False), done.stderr
+
+
+def test_a_frozen_field_advises_no_permission() -> None:
+    message = (
+        "horovodjobs.horovodjob.dev \"train\" is forbidden: ValidatingAdmissionPolicy 'frozen-spec.horovodjob.dev' "
+    )
+    message += (
+        "with binding 'frozen-spec.horovodjob.dev' denied request: image can change only while the job is suspended"
+    )
+    error = ApiException(status=403)
+    error.body = json.dumps({"message": message})
+    assert str(to_cli_error(error)) == message
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,8 @@ SETTINGS: dict[type[Engine], tuple[Setting, ...]] = {
         Setting("name with a hash", (OTHER, ""), (ON, INVALID), is_hashed=True),
         Setting("fixed name", (ON, REFUSED), (ON, INVALID)),
         Setting("`ssa: IfNotPresent`", (ON, ""), (ON, ""), {"kustomize.toolkit.fluxcd.io/ssa": "IfNotPresent"}),
-        Setting("`force: enabled`", (AGAIN, ""), (NOTHING, INVALID), FLUX_FORCE),
-        Setting("`spec.force` of the Kustomization", (AGAIN, ""), (NOTHING, INVALID), delivery={"force": True}),
+        Setting("`force: enabled`", (ON, REFUSED), (NOTHING, INVALID), FLUX_FORCE),
+        Setting("`spec.force` of the Kustomization", (ON, REFUSED), (NOTHING, INVALID), delivery={"force": True}),
     ),
     ArgoCD: (
         Setting("name with a hash, `Prune=false` (the example)", (BESIDE, ""), (ON, INVALID), KEEP, is_hashed=True),

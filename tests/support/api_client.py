@@ -27,7 +27,7 @@ JOBS = "/apis/horovodjob.dev/v1beta1/namespaces/{}/horovodjobs"
 CONTENT_TYPES = {"merge": "application/merge-patch+json", "json": "application/json-patch+json"}
 Object = dict[str, Any]
 T = TypeVar("T")
-INVALID = 422
+FORBIDDEN, INVALID = 403, 422
 # A limit for failures only: no test depends on its length.
 WAIT_SECONDS = 180.0
 # Each poll costs the API server some milliseconds, so the interval grows.
@@ -225,7 +225,7 @@ def _is_frozen(api: Api, path: str) -> bool:
     try:
         api.patch(f"{path}?dryRun=All", {"spec": {"image": "trainer:2"}})
     except ApiError as error:
-        return error.status == INVALID
+        return error.status == FORBIDDEN
     return False
 
 

@@ -108,7 +108,8 @@ def policy() -> dict[str, Any]:
                     "expression": "size(variables.refused) == 0",
                     "messageExpression": "variables.refused.join(', ') + "
                     f"(variables.hasEnded ? '{NOT_AFTER_THE_END}' : '{ONLY_WHILE_SUSPENDED}')",
-                    "reason": "Invalid",
+                    # 403. With 422 (Invalid), `kubectl apply --force`, and Flux with `force`, delete the job.
+                    "reason": "Forbidden",
                 }
             ],
         },

@@ -174,7 +174,7 @@ def changes(api: Api, path: str, body: Object) -> bool:
     try:
         api.patch(path, body)
     except ApiError as error:
-        if error.status != 422:
+        if error.status != 403:
             raise
         return False
     return True
