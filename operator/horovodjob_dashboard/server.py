@@ -99,7 +99,8 @@ async def run(
     """Serves an application until it is cancelled."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(REQUEST_THREADS))
     # Streams end only with their pages: do not wait for them.
-    runner = web.AppRunner(made, access_log=None, shutdown_timeout=0.1)
+    # A stream whose browser has gone ends at once, and not when it is next written to: it counts for its viewer.
+    runner = web.AppRunner(made, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     try:
         await web.SockSite(runner, listener).start()

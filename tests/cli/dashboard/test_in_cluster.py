@@ -279,7 +279,17 @@ def test_a_viewer_has_a_limit_of_streams_and_others_still_have_theirs(server: In
         changes.next()
     for each in streams:
         each.close()
-    wait_for("a free stream", lambda: also_greedy.get("/changes", stream=True).status_code == 200)
+    wait_for("a free stream", lambda: also_greedy.get("/changes", stream=True).status_code == 200, seconds=5)
+
+
+def test_a_viewer_who_looks_at_one_page_after_the_other_has_one_stream(
+    api: Api, accounts: Accounts, tmp_path: Path
+) -> None:
+    with in_cluster(api, tmp_path, "--review-seconds=60") as server:
+        viewer = server.visitor(accounts.token("quick"))
+        for _ in range(STREAMS_OF_A_VIEWER + 8):
+            with viewer.stream("/changes"):
+                pass
 
 
 def test_a_proxy_signs_viewers_in_with_a_header_of_each_request(
