@@ -107,6 +107,8 @@ def test_what_the_program_reports_now_is_text() -> None:
         "metrics": {"accuracy": 0.5, "loss": 1.23456789},
         "nonFinite": ["val_loss"],
         "best": {"metric": "loss", "mode": "min", "value": 1.1, "epoch": 2},
+        "goodput": {"percent": 83.25, "seconds": {"input": 20}},
+        "slowestRank": {"rank": 5, "pod": "train-worker-2", "node": "gpu-7", "ratio": 1.5, "section": "input"},
     }
     assert progress_facts(job("train", training=training)) == [
         ("Epoch", "3 of 10"),
@@ -116,6 +118,8 @@ def test_what_the_program_reports_now_is_text() -> None:
         ("val_loss", "NaN or infinite"),
         ("Samples/s", "11,842"),
         ("Best loss", "1.1 in epoch 2"),
+        ("Goodput", "83.2 %"),
+        ("Slowest rank", "5 (train-worker-2, gpu-7), 1.5 times the median in input"),
     ]
     assert progress_facts(job("train")) == []
 
