@@ -20,7 +20,8 @@ GPU_LABELS = {
     "karpenter.azure.com/sku-gpu-manufacturer": "nvidia",
 }
 GPU_TAINTS = ("sku=gpu", "nvidia.com/gpu")
-GPU_VM_SIZE = re.compile("Standard_N[CDV]", re.IGNORECASE)
+# The sizes of the series with GPUs; those with MI300X, V710 and the fourth version of NV have GPUs of AMD.
+GPU_VM_SIZE = re.compile(r"Standard_N[CDV](?!\S*(MI\d+X|_V710_|as_v4))", re.IGNORECASE)
 # Taints of nodes that are about to be removed: cluster autoscaler, Karpenter, a VM that is shut down.
 LEAVING_TAINTS = (
     "ToBeDeletedByClusterAutoscaler",

@@ -309,7 +309,10 @@ def test_a_pool_that_scales_up_from_zero_is_sufficient(
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         assert "no autoscaled pool" in failed_row(doctor(), "GPUs")["message"]
-        arm.clusters[1].pools["gpunp"] = new_pool("gpunp", count=0, enableAutoScaling=True, minCount=0, maxCount=4)
+        limits = {"count": 0, "enableAutoScaling": True, "minCount": 0, "maxCount": 4}
+        arm.clusters[1].pools["gpunp"] = new_pool("gpunp", vmSize="Standard_ND96isr_MI300X_v5", **limits)
+        assert "no autoscaled pool" in failed_row(doctor(), "GPUs")["message"]  # AMD's GPUs
+        arm.clusters[1].pools["gpunp"] = new_pool("gpunp", **limits)
         ((result, message),) = rows(doctor(), "GPUs")
     assert (result, message.endswith("adds nodes to gpunp (up to 4 nodes)")) == ("ok", True)
 
@@ -651,8 +654,9 @@ def test_an_invalid_field_is_reported_with_its_path(doctor: Doctor, cluster_setu
     assert "spec.worker.replicas" in result.stderr
 
 
-def test_the_device_plugin_that_the_doctor_names_is_valid(api: Api) -> None:
-    done = api.kubectl("apply", "--dry-run=client", "--validate=strict", "-f", str(DEVICE_PLUGIN))
+@pytest.mark.parametrize("name", [DEVICE_PLUGIN.name, "spot-first.yaml", "metrics-secrets.yaml"])
+def test_the_manifests_for_aks_are_valid(api: Api, name: str) -> None:
+    done = api.kubectl("apply", "--dry-run=client", "--validate=strict", "-f", str(DEVICE_PLUGIN.with_name(name)))
     assert done.returncode == 0, done.stderr
 
 

@@ -1,0 +1,250 @@
+"""manifests/aks/up.sh and down.sh with a fake of the Azure CLI; kubectl, helm and hvj only record their calls."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.api_client import ROOT
+from support.azure_fakes import az
+
+SCRIPTS = ROOT / "manifests" / "aks"
+RECORD = '#!/bin/sh\necho "$(basename "$0") $*" >> "$CALLS"\n'
+T4 = "Standard NCASv3_T4 Family"
+
+
+@dataclass
+class Machine:
+    """A machine with the programs on its PATH, and a subscription."""
+
+    directory: Path
+
+    def set_up(self, **subscription: Any) -> None:
+        programs = self.directory / "bin"
+        programs.mkdir(exist_ok=True)
+        (programs / "az").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{az.__file__}" "$@"\n')
+        for name in ("kubectl", "helm", "hvj"):
+            (programs / name).write_text(RECORD)
+        for program in programs.iterdir():
+            program.chmod(0o755)
+        self.state_file.write_text(json.dumps(az.subscription(**subscription)))
+
+    @property
+    def state_file(self) -> Path:
+        return self.directory / "subscription.json"
+
+    @property
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.state_file.read_text())
+        return found
+
+    def change(self, **changes: Any) -> None:
+        self.state_file.write_text(json.dumps(self.state | changes))
+
+    def run(self, script: str, *arguments: str, answer: str = "") -> subprocess.CompletedProcess[str]:
+        environment = {
+            "PATH": f"{self.directory / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "FAKE_AZ": str(self.state_file),
+            "CALLS": str(self.directory / "calls"),
+        }
+        command = [str(SCRIPTS / script), *arguments]
+        return subprocess.run(
+            command, env=environment, input=answer, capture_output=True, text=True, check=False, timeout=120
+        )
+
+    def refusal(self, *arguments: str) -> str:
+        """The sentence with which up.sh ends before it has created anything."""
+        done = self.run("up.sh", *arguments)
+        assert done.returncode != 0, done.stdout
+        assert self.state["groups"] == {}
+        assert "Traceback" not in done.stderr
+        return done.stderr.strip().splitlines()[-1]
+
+    def calls(self) -> str:
+        path = self.directory / "calls"
+        return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Callable[..., Machine]:
+    made = Machine(tmp_path)
+
+    def with_subscription(**subscription: Any) -> Machine:
+        made.set_up(**subscription)
+        return made
+
+    return with_subscription
+
+
+def test_one_command_leads_from_a_subscription_to_the_curves_of_a_job(machine: Callable[..., Machine]) -> None:
+    here = machine()
+    done = here.run("up.sh")
+    assert done.returncode == 0, done.stderr
+    state, calls = here.state, here.calls().splitlines()
+    assert state["pools"] == ["system", "cpunp"]
+    assert state["images"] == ["horovodjob/operator:0.1.0", "horovodjob/trainer:0.1.0"]
+    (deployment,) = state["deployments"].values()
+    assert deployment["properties"]["parameters"]["userObjectId"] == "the-user"
+    (install,) = [call for call in calls if call.startswith("helm ")]
+    assert "image.registry=the-registryServer" in install
+    assert [call.split()[1:3] for call in calls if call.startswith("hvj ")] == [
+        ["doctor", "--workspace"],
+        ["job", "wait"],
+        ["job", "plot"],
+    ]
+    assert "1.25\tEUR" in done.stdout
+
+
+def test_a_second_run_repeats_only_what_is_not_done(machine: Callable[..., Machine]) -> None:
+    here = machine()
+    here.change(build_error="trainer")
+    first = here.run("up.sh")
+    assert first.returncode == 1
+    assert "the image trainer was not built" in first.stderr
+    here.change(build_error=None)
+    assert here.run("up.sh").returncode == 0
+    state = here.state
+    assert state["images"] == ["horovodjob/operator:0.1.0", "horovodjob/trainer:0.1.0"]
+    assert len([call for call in state["calls"] if call[:3] == ["deployment", "group", "create"]]) == 1
+    assert len([call for call in state["calls"] if call[:2] == ["group", "create"]]) == 1
+
+
+def test_a_gpu_pool_is_added_later_with_its_image_and_the_device_plugin(machine: Callable[..., Machine]) -> None:
+    here = machine()
+    assert here.run("up.sh").returncode == 0
+    # The nodes of the pools that exist use the quota.
+    here.change(quotas=here.state["quotas"] | {"standardDSv5Family": [12, 12], "cores": [28, 12]})
+    done = here.run("up.sh", "--gpu")
+    assert done.returncode == 0, done.stderr
+    assert here.state["pools"] == ["system", "cpunp", "gpunp"]
+    assert "horovodjob/trainer-gpu:0.1.0" in here.state["images"]
+    assert "manifests/aks/nvidia-device-plugin.yaml" in here.calls()
+
+
+@pytest.mark.parametrize(
+    ("subscription", "options", "sentence"),
+    [
+        ({"version": "2.77.0"}, [], "az 2.77.0 is too old: run az upgrade, to 2.78 or newer"),
+        ({"signed_in": False}, [], "you are not signed in: run az login"),
+        (
+            {"permissions": [{"actions": ["*/read"], "notActions": []}]},
+            [],
+            f'--role "Contributor" --assignee <you> --scope /subscriptions/{az.SUBSCRIPTION}',
+        ),
+        (
+            {"permissions": [{"actions": ["*"], "notActions": ["Microsoft.Authorization/*/Write"]}]},
+            [],
+            '--role "Role Based Access Control Administrator"',
+        ),
+        (
+            {"providers": {"Microsoft.Monitor": "NotRegistered"}, "may_not_register": True},
+            [],
+            "az provider register --namespace Microsoft.Monitor",
+        ),
+        ({"quotas": {"cores": [10, 0], "standardDSv5Family": [100, 0]}}, [], "the quota cores of eastus has 10 free"),
+        (
+            {"quotas": {"cores": [100, 0], "standardDSv5Family": [100, 0], T4: [0, 0]}},
+            ["--gpu"],
+            f"the quota {T4} of eastus has 0 free vCPUs, and the pools need 16",
+        ),
+        (
+            {"quotas": {"cores": [100, 0], "standardDSv5Family": [100, 0], "lowPriorityCores": [8, 0]}},
+            ["--spot"],
+            "the quota lowPriorityCores of eastus has 8 free vCPUs, and the pools need 16",
+        ),
+        ({}, ["--gpu", "--gpu-size", "Standard_NC6"], "Azure has no size Standard_NC6 in eastus"),
+        ({}, ["--gpu-nodes", "many"], "--gpu-nodes many is no number of nodes"),
+        ({}, ["--gpu-size"], "--gpu-size needs a value"),
+        ({}, ["--gpus"], "--gpus is no option"),
+    ],
+)
+def test_the_first_missing_right_or_quota_ends_it_with_what_to_do(
+    machine: Callable[..., Machine], subscription: dict[str, Any], options: list[str], sentence: str
+) -> None:
+    assert sentence in machine(**subscription).refusal(*options)
+
+
+def test_a_size_that_the_region_refuses_is_reported(machine: Callable[..., Machine]) -> None:
+    here = machine()
+    skus = here.state["skus"]
+    skus["Standard_NC4as_T4_v3"]["restrictions"] = [
+        {"type": "Location", "reasonCode": "NotAvailableForSubscription", "values": ["eastus"]}
+    ]
+    here.change(skus=skus)
+    assert "eastus refuses the size Standard_NC4as_T4_v3 for your subscription" in here.refusal("--gpu")
+
+
+def test_a_check_creates_nothing(machine: Callable[..., Machine]) -> None:
+    here = machine()
+    done = here.run("up.sh", "--check", "--gpu", "--spot")
+    assert (done.returncode, done.stdout) == (0, "nothing is missing\n")
+    assert (here.state["groups"], here.calls()) == ({}, "")
+
+
+def test_down_deletes_the_group_that_up_has_created_and_its_budget(machine: Callable[..., Machine]) -> None:
+    here = machine()
+    assert here.run("up.sh", "--email", "a@example.com").returncode == 0
+    assert here.state["budgets"] == {"horovod": ["horovod"]}
+    refused = here.run("down.sh", answer="yes\n")
+    assert (refused.returncode, "nothing is deleted" in refused.stderr) == (1, True)
+    assert here.run("down.sh", answer="horovod\n").returncode == 0
+    assert (here.state["groups"], here.state["budgets"]) == ({}, {})
+    assert "there is no resource group horovod" in here.run("down.sh", "--yes").stdout
+
+
+def test_down_keeps_a_group_and_a_budget_of_others(machine: Callable[..., Machine]) -> None:
+    here = machine(groups={"horovod": {"tags": None}}, budgets={"horovod": ["other"]})
+    refused = here.run("down.sh", "--yes")
+    assert (refused.returncode, "is older than up.sh" in refused.stderr) == (1, True)
+    here.change(groups={"horovod": {"tags": {"horovodjob": "up"}}})
+    assert here.run("down.sh", "--yes").returncode == 0
+    assert (here.state["groups"], here.state["budgets"]) == ({}, {"horovod": ["other"]})
+
+
+def test_a_deployment_that_fails_ends_it(machine: Callable[..., Machine]) -> None:
+    here = machine(deployment_error="(SkuNotAvailable) The requested size is not available.")
+    done = here.run("up.sh")
+    assert done.returncode == 1
+    assert "the deployment failed; its first error is above" in done.stderr
+    assert here.state["images"] == []
+
+
+SECRETS = {
+    "subscription": "3f2504e0-4f89-41d3-9a0c-0305e82c3301",
+    "key": "Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYg==",
+    "token": "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl-_c2ln",
+    "mail": "ada@example.com",
+    "address": "20.31.4.5",
+    "sas": "https://a.file.core.windows.net/s?sv=2025&sig=abc%2Fdef%3D",
+    "thumbprint": "A94A8FE5CCB19BA61C4C0873D391E987982FBBD3",
+}
+
+
+def test_a_recorded_run_has_the_answers_and_no_secret(machine: Callable[..., Machine], tmp_path: Path) -> None:
+    here = machine()
+    answer = json.dumps(
+        SECRETS | {"again": SECRETS["subscription"].upper(), "kind": "StorageV2", "cidr": "10.0.0.0/16"}
+    )
+    (here.directory / "bin" / "az").write_text(
+        f"#!/bin/sh\necho '{answer}'\necho refused {SECRETS['mail']} >&2\nexit 3\n"
+    )
+    recorded = tmp_path / "recorded"
+    command = [sys.executable, str(SCRIPTS / "record.py"), str(recorded), "az", "group", "show", "--name", "horovod"]
+    environment = {"PATH": f"{here.directory / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, json.loads(done.stdout)["mail"]) == (3, SECRETS["mail"])  # the command sees them
+    text = "".join(path.read_text() for path in recorded.iterdir())
+    for secret in (*SECRETS.values(), "abc%2Fdef"):
+        assert secret not in text
+        assert secret.upper() not in text.upper()
+    (line,) = (recorded / "calls.jsonl").read_text().splitlines()
+    call = json.loads(line)
+    assert (call["arguments"], call["code"]) == (["group", "show", "--name", "horovod"], 3)
+    found = json.loads(call["stdout"])
+    assert (found["kind"], found["cidr"], found["again"]) == ("StorageV2", "10.0.0.0/16", found["subscription"])
