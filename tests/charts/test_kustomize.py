@@ -152,7 +152,8 @@ def expanded(value: str, variables: Mapping[str, str]) -> str:
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_chart_and_manifests_contain_the_same_objects(variant: Variant, api: Api, helm4: Helm, tmp_path: Path) -> None:
-    (tmp_path / "values.yaml").write_text(json.dumps(variant.values))
+    # kustomize cannot set the registry of the images of jobs: an overlay names them, see docs/install.md.
+    (tmp_path / "values.yaml").write_text(json.dumps({"jobDefaults": {"image": None}, **variant.values}))
     options = ("--namespace", SYSTEM, "--values", str(tmp_path / "values.yaml"))
     chart = comparable(helm4("template", "horovodjob-operator", str(CHART), *options))
     manifests = comparable(kustomized(api, variant, tmp_path))

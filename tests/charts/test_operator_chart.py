@@ -12,6 +12,7 @@ import yaml
 
 from charts.readme import documented_values, readme
 from horovodjob.api.crd import NEVER_PRUNED
+from horovodjob.api.spec import HorovodJobSpec
 from horovodjob_operator.settings import Settings
 from horovodjob_release.version import project_version
 from support.api_client import BASE, ROOT, Object
@@ -205,8 +206,26 @@ def test_job_defaults_are_a_setting_that_the_operator_accepts(helm4: Helm) -> No
 
 
 def test_without_job_defaults_the_setting_is_absent(helm4: Helm) -> None:
-    objects = helm4.objects("x", str(CHART), "--set", "jobDefaults.nodeSelector=null")
+    objects = helm4.objects("x", str(CHART), "--set", "jobDefaults.nodeSelector=null,jobDefaults.image=null")
     assert "HOROVODJOB_OPERATOR_JOB_DEFAULTS" not in variables(objects)
+
+
+@pytest.mark.parametrize(
+    ("values", "image", "gpu_image"),
+    [
+        ("", "horovodjob/trainer:{}", "horovodjob/trainer-gpu:{}"),
+        ("image.registry=a.io/b/", "a.io/b/horovodjob/trainer:{}", "a.io/b/horovodjob/trainer-gpu:{}"),
+        ("image.registry=a.io,jobDefaults.image=mine:1", "mine:1", "mine:1"),
+        ("image.registry=a.io,jobDefaults.gpuImage=mine:1", "a.io/horovodjob/trainer:{}", "mine:1"),
+        ("jobDefaults.image=null", "", ""),
+    ],
+)
+def test_the_default_image_of_jobs_follows_the_registry(helm4: Helm, values: str, image: str, gpu_image: str) -> None:
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    defaults = Settings.from_environment(variables(helm4.objects("x", str(CHART), "--set", values))).defaults
+    documents = [{"image": "", "command": ["train"], "worker": {"gpus": gpus}} for gpus in (0, 1)]
+    jobs = map(HorovodJobSpec.model_validate, documents)
+    assert [defaults.apply_to(job).image for job in jobs] == [image.format(version), gpu_image.format(version)]
 
 
 def test_operator_and_jobs_run_on_nodes_for_which_the_images_are_built(helm4: Helm) -> None:

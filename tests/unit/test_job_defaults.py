@@ -54,6 +54,18 @@ def test_fields_of_the_job_override_the_defaults() -> None:
     assert (smb, nfs) == (("actimeo=1", "brl", "vers=3.1.1"), None)
 
 
+def test_workers_with_gpus_get_the_image_for_them() -> None:
+    both = parse_job_defaults('{"image": "cpu:1", "gpuImage": "gpu:1"}')
+
+    def images(defaults: JobDefaults) -> list[str]:
+        return [defaults.apply_to(spec(image="", worker={"gpus": gpus})).image for gpus in (0, 1, 8)]
+
+    assert images(both) == ["cpu:1", "gpu:1", "gpu:1"]
+    # A namespace with one image has it for all its jobs, as before there was another.
+    assert images(parse_job_defaults('{"image": "team:1"}').completed_by(both)) == ["team:1"] * 3
+    assert images(parse_job_defaults("{}").completed_by(both)) == ["cpu:1", "gpu:1", "gpu:1"]
+
+
 @pytest.mark.parametrize(("own", "image"), [("", "default:1"), ("own:1", "own:1")])
 def test_a_job_with_an_empty_image_gets_the_default_one(own: str, image: str) -> None:
     assert DEFAULTS.apply_to(spec(image=own)).image == image

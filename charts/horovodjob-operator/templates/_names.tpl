@@ -86,17 +86,24 @@ annotations:
 {{- end }}
 
 {{- define "horovodjob-operator.testImage" -}}
-{{- with .Values.tests.image }}
-{{- . }}
-{{- else }}
-{{- with .Values.image.registry }}{{ trimSuffix "/" . }}/{{ end }}horovodjob/trainer:{{ .Chart.AppVersion }}
-{{- end }}
+{{- .Values.tests.image | default (include "horovodjob-operator.trainerImage" (list . "trainer")) }}
 {{- end }}
 
-{{- /* The job defaults that are set, as JSON; empty where there are none. */ -}}
+{{- /* An image of the trainer in the registry of the operator's image; the arguments are the root and its name. */ -}}
+{{- define "horovodjob-operator.trainerImage" -}}
+{{- $root := first . }}
+{{- with $root.Values.image.registry }}{{ trimSuffix "/" . }}/{{ end }}horovodjob/{{ last . }}:{{ $root.Chart.AppVersion }}
+{{- end }}
+
+{{- /* The job defaults that are set, as JSON; empty where there are none. An image that is null is none. */ -}}
 {{- define "horovodjob-operator.jobDefaults" -}}
 {{- $set := dict }}
-{{- range $name, $value := .Values.jobDefaults }}
+{{- $defaults := default dict .Values.jobDefaults }}
+{{- if and (hasKey $defaults "image") (kindIs "string" $defaults.image) (empty $defaults.image) }}
+{{- $_ := set $set "image" (include "horovodjob-operator.trainerImage" (list . "trainer")) }}
+{{- $_ := set $set "gpuImage" (include "horovodjob-operator.trainerImage" (list . "trainer-gpu")) }}
+{{- end }}
+{{- range $name, $value := $defaults }}
 {{- if $value }}
 {{- $_ := set $set $name $value }}
 {{- end }}

@@ -12,24 +12,24 @@ DEFAULTS, NAMESPACES = "HOROVODJOB_OPERATOR_JOB_DEFAULTS", "HOROVODJOB_OPERATOR_
 SELECTOR = f"app.kubernetes.io/name={OPERATOR_APP_NAME},app.kubernetes.io/component!=dashboard"
 
 
-def default_image(namespace: str) -> str | None:
-    """The default image of a namespace, empty if there is none; None if the user may not read who knows."""
-    if image := namespace_image(namespace):
+def default_image(namespace: str, gpus: int = 0) -> str | None:
+    """The default image of workers with so many GPUs, empty if there is none; None if the user may not read it."""
+    if image := namespace_image(namespace, gpus):
         return image
-    return operator_image(namespace)
+    return operator_image(namespace, gpus)
 
 
-def namespace_image(namespace: str) -> str:
+def namespace_image(namespace: str, gpus: int = 0) -> str:
     """The image of the annotation with which an administrator sets the defaults of a namespace."""
     from kubernetes.client import ApiException
 
     with suppress(ApiException):
         annotations = kube.plain(kube.core().read_namespace(namespace))["metadata"].get("annotations") or {}
-        return _image_of(annotations.get(ANNOTATION_JOB_DEFAULTS, "")) or ""
+        return _image_of(annotations.get(ANNOTATION_JOB_DEFAULTS, ""), gpus) or ""
     return ""
 
 
-def operator_image(namespace: str) -> str | None:
+def operator_image(namespace: str, gpus: int = 0) -> str | None:
     """The default image of the operators that can watch the namespace, empty if none has one; None if unknown."""
     from kubernetes.client import ApiException, AppsV1Api
 
@@ -39,7 +39,7 @@ def operator_image(namespace: str) -> str | None:
         if error.status not in (401, 403, 404):
             raise
         return None
-    images = [_image(each) for each in kube.plain(found)["items"] if _watches(each, namespace)]
+    images = [_image(each, gpus) for each in kube.plain(found)["items"] if _watches(each, namespace)]
     known = [image for image in images if image is not None]
     return next(filter(None, known), "") if known and len(known) == len(images) else next(filter(None, known), None)
 
@@ -51,11 +51,11 @@ def _watches(deployment: Object, namespace: str) -> bool:
     return not names or namespace in names
 
 
-def _image(deployment: Object) -> str | None:
+def _image(deployment: Object, gpus: int) -> str | None:
     variable = _variable(deployment, DEFAULTS)
     if variable is None:
         return ""
-    return None if "valueFrom" in variable else _image_of(variable.get("value", ""))
+    return None if "valueFrom" in variable else _image_of(variable.get("value", ""), gpus)
 
 
 def _variable(deployment: Object, name: str) -> Object | None:
@@ -66,9 +66,10 @@ def _variable(deployment: Object, name: str) -> Object | None:
     return None
 
 
-def _image_of(defaults: str) -> str | None:
+def _image_of(defaults: str, gpus: int) -> str | None:
     """The image in the defaults; None if they cannot be read."""
     try:
-        return str(json.loads(defaults or "{}").get("image") or "")
+        images = json.loads(defaults or "{}")
+        return str((gpus and images.get("gpuImage")) or images.get("image") or "")
     except (ValueError, AttributeError):
         return None

@@ -99,7 +99,12 @@ def run(
     ] = None,
     nodes: Annotated[int | None, typer.Option(metavar="NUMBER", min=1, help="Number of nodes. Default: 1.")] = None,
     gpus: Annotated[
-        int | None, typer.Option(metavar="NUMBER", min=0, help="GPUs of each node, with a rank for each. Default: 1.")
+        int | None,
+        typer.Option(
+            metavar="NUMBER",
+            min=0,
+            help="GPUs of each node, with a rank for each. Default: 1, or 0 on a cluster without GPUs.",
+        ),
     ] = None,
     image: Annotated[str | None, typer.Option(metavar="IMAGE", help="Image. Default: that of the operator.")] = None,
     requirements: Annotated[

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from horovodjob.api.constants import AKS_POOL_LABEL, GPU_RESOURCE
 from horovodjob_cli.cluster import aks, node_pools
+from horovodjob_cli.cluster.default_gpus import are_own_machines
 from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Forbidden, Object, Outcome, join_names, matches
 from horovodjob_cli.errors import CliError
 
@@ -105,6 +106,9 @@ def no_gpu_nodes(facts: Facts) -> Iterator[CheckResult]:
             return
     elif has_karpenter(facts):
         yield CheckResult("GPUs", Outcome.WARNING, f"{what} now; Karpenter may add one", "kubectl get nodepools")
+        return
+    if facts.spec is None and are_own_machines(facts.nodes):
+        yield CheckResult("GPUs", Outcome.OK, f"{what}: `hvj run` uses none here, and other jobs set worker.gpus: 0")
         return
     message = f"{what}, and no autoscaled pool is known{unknown}; jobs with worker.gpus: 0 run without"
     command = ADD_POOL.format(

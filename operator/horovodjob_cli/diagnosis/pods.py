@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 from horovodjob.api.constants import LABEL_JOB
 from horovodjob_cli.cluster.default_image import default_image
-from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Object, Outcome
+from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Forbidden, Object, Outcome
 
 PULL_FAILURES = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+LISTED_IMAGES = 50  # a kubelet reports its largest ones
 SUSPECTS = ("Failed", "BackOff", "InspectFailed", "ErrImageNeverPull")
 
 
@@ -23,16 +24,45 @@ def stalled(facts: Facts) -> Iterator[CheckResult]:
 
 
 def image(facts: Facts) -> Iterator[CheckResult]:
-    """The pull secrets exist, and no pod of the job, or of the namespace's jobs, waits for its image."""
-    failures = [*missing_image(facts), *missing_pull_secrets(facts), *failed_pulls(facts)]
+    """There is an image, the pull secrets exist, and no pod of the job, or of the namespace's jobs, waits for it."""
+    default = default_image_of(facts)
+    failures = [*missing_image(facts, default), *missing_pull_secrets(facts), *failed_pulls(facts)]
+    failures = failures or [*unloaded_image(facts, default or "")]
     yield from failures
     if not failures:
-        yield CheckResult("image", Outcome.OK, f"no pod of {facts.subject} waits for an image")
+        words = f"; jobs without one get {default}" if default else ""
+        yield CheckResult("image", Outcome.OK, f"no pod of {facts.subject} waits for an image{words}")
 
 
-def missing_image(facts: Facts) -> Iterator[CheckResult]:
+def default_image_of(facts: Facts) -> str | None:
+    """The image of the job, or of any without GPUs, if it names none: empty for none, None if unknown or unused."""
+    if facts.spec is None:
+        return default_image(facts.namespace)
+    return None if facts.spec.image else default_image(facts.namespace, facts.spec.worker.gpus)
+
+
+def unloaded_image(facts: Facts, default: str) -> Iterator[CheckResult]:
+    """A default image of no registry, such as that of kind, which nodes look for in their own default registry."""
+    host = default.partition("/")[0]
+    if not default or "." in host or ":" in host or host == "localhost":
+        return
+    try:
+        listed = [node["status"].get("images") or [] for node in facts.nodes]
+    except Forbidden:
+        return
+    names = {name for images in listed for each in images for name in each.get("names") or ()}
+    if not listed or max(map(len, listed)) >= LISTED_IMAGES or any(each.endswith(f"/{default}") for each in names):
+        return
+    message = (
+        f"jobs without an image get {default}, which no node has, and it names no registry: the nodes pull it from "
+        "their default registry; load it on the nodes, or set image.registry of the operator's chart"
+    )
+    yield CheckResult("image", Outcome.WARNING, message, f"kind load docker-image {default}")
+
+
+def missing_image(facts: Facts, default: str | None) -> Iterator[CheckResult]:
     """A job without image where there is no default one, or that there is none for such jobs."""
-    if (facts.spec is not None and facts.spec.image) or default_image(facts.namespace) != "":
+    if default != "":
         return
     command = (
         "helm upgrade horovodjob-operator charts/horovodjob-operator --namespace horovodjob-system "

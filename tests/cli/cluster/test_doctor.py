@@ -291,9 +291,18 @@ def test_a_job_that_no_operator_observed_is_reported(
 
 def test_a_cluster_without_gpus_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
     cluster_setup.nodes.add("cpu-0", labels={}, gpus=0)
-    finding = failed_row(doctor(), "GPUs")
+    finding = failed_row(doctor(worker={"gpus": 1}), "GPUs")
     assert finding["message"].startswith("no node has a GPU, and no autoscaled pool is known")
     assert finding["command"].startswith("az aks nodepool add")
+
+
+def test_machines_without_gpus_and_shares_are_a_complete_cluster(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    cluster_setup.nodes.add("kind-worker", labels={}, gpus=0, providerID="kind://docker/kind/kind-worker")
+    messages = [rows(doctor(), check) for check in ("GPUs", "CSI driver")]
+    assert [result for ((result, _),) in messages] == ["ok", "ok"], messages
+    assert "`hvj run` uses none here" in messages[0][0][1]
+    cluster_setup.nodes.add("cloud", labels={}, gpus=0, on_azure=True)
+    assert failed_row(doctor(), "CSI driver")
 
 
 def test_a_job_without_gpus_requires_none(doctor: Doctor, cluster_setup: ClusterSetup) -> None:

@@ -3,17 +3,19 @@
 import json
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cli.cluster.kueue_objects import QUEUE, Kueue
+from cli.cluster.nodes import Nodes
 from cli.cluster_state import ClusterState, condition
 from cli.program import PROGRAM, Hvj, hvj_process
 from horovodjob import Client, NotFound, Stalled, TimedOut
 from horovodjob_cli.jobs import wait_limit
-from support.api_client import Object, wait_for
+from support.api_client import Api, Object, wait_for
 
 REASON = "spec.image is empty, and the operator has no default image: set spec.image"
 SENTENCE = f"error: job {{}} cannot continue until you act: InvalidSpec: {REASON}\n"
@@ -137,6 +139,14 @@ def operator(cluster: ClusterState) -> Object:
     return cluster.api.create(f"/apis/apps/v1/namespaces/{cluster.namespace}/deployments", body)
 
 
+@pytest.fixture
+def nodes(api: Api, cluster: ClusterState) -> Iterator[Nodes]:
+    """Nodes of the cluster, which has none otherwise."""
+    made = Nodes(api, cluster.namespace)
+    yield made
+    made.delete_all()
+
+
 def set_default(cluster: ClusterState, operator: Object, variable: Object) -> None:
     """Set the variable of the operator with the defaults."""
     containers = operator["spec"]["template"]["spec"]["containers"]
@@ -179,7 +189,23 @@ def test_doctor_sees_that_there_is_no_default_image(hvj: Hvj, cluster: ClusterSt
         if each["check"] == "image" and each["result"] == "blocks"
     )
     assert "job train has no image" in job["message"]
-    set_default(cluster, operator, {"value": '{"image":"trainer:1"}'})
+    set_default(cluster, operator, {"value": '{"image":"registry:5000/trainer:1"}'})
+    assert (image()["result"], "those without one get registry:5000/trainer:1" in image()["message"]) == ("ok", True)
+    set_default(cluster, operator, {"value": '{"image":"","gpuImage":"gpu:1"}'})
+    assert image()["result"] == "warning"
+
+
+def test_doctor_sees_a_default_image_that_no_node_can_have(
+    hvj: Hvj, cluster: ClusterState, operator: Object, nodes: Nodes
+) -> None:
+    def image() -> Object:
+        return next(each for each in json.loads(hvj("doctor", "-o", "json").stdout) if each["check"] == "image")
+
+    nodes.add("kind-worker", gpus=0)
+    set_default(cluster, operator, {"value": '{"image":"horovodjob/trainer:1"}'})
+    assert (image()["result"], image()["command"]) == ("warning", "kind load docker-image horovodjob/trainer:1")
+    images = [{"names": ["docker.io/horovodjob/trainer:1"], "sizeBytes": 1}]
+    cluster.api.patch("/api/v1/nodes/kind-worker/status", {"status": {"images": images}})
     assert image()["result"] == "ok"
 
 

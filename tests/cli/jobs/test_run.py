@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from cli.azure_sign_in import CLIENT, azure_sign_in
+from cli.cluster.nodes import Nodes
 from cli.cluster_state import TIME, ClusterState
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj, hvj_process, terminal
@@ -98,6 +99,49 @@ def code_of(cluster: ClusterState, job: Object) -> dict[str, str]:
             (archive / key).write_bytes(b64decode(data))
         unpack, end, _ = job["spec"]["preparation"]["command"].partition("-C /job/code")
         return unpacked((unpack + end).replace("/job/archive", str(archive)), code)
+
+
+@pytest.fixture
+def nodes(api: Api, cluster: ClusterState) -> Iterator[Nodes]:
+    """Nodes of the cluster, which has none otherwise."""
+    made = Nodes(api, cluster.namespace)
+    yield made
+    made.delete_all()
+
+
+def test_without_gpus_in_the_cluster_the_workers_use_none_and_the_first_line_says_so(
+    project: Path, hvj: Hvj, cluster: ClusterState, nodes: Nodes
+) -> None:
+    def first_line(name: str, *options: str) -> tuple[int, str]:
+        done = hvj("run", "--detach", "--image", "trainer:1", "--name", name, *options, "train.py")
+        assert done.code == 0, done.stderr
+        line = done.stderr.partition("\n")[0]
+        return cluster.api.get(f"{cluster.jobs}/{name}")["spec"]["worker"]["gpus"], line
+
+    nodes.add("kind-worker", labels={}, gpus=0, providerID="kind://docker/kind/kind-worker")
+    nodes.add("bare-metal", labels={}, gpus=0)
+    number, line = first_line("a")
+    assert (number, line.startswith("no node of the cluster has a GPU, so the workers use none; --gpus 1 ")) == (
+        0,
+        True,
+    )
+    number, line = first_line("b", "--cluster", "gpunp")
+    assert (number, line.startswith("no node has a GPU now, and each worker waits for one; --gpus 0 ")) == (1, True)
+    assert first_line("c", "--gpus", "2")[0] == 2
+    nodes.add("aks-system", labels={}, gpus=0, on_azure=True)
+    number, line = first_line("d")
+    assert (number, line.startswith("no node has a GPU now")) == (1, True)
+    nodes.add("gpu-0")
+    number, line = first_line("e")
+    assert (number, "GPU" in line) == (1, False)
+
+
+def test_a_user_who_may_not_read_nodes_learns_that_each_worker_requests_a_gpu(
+    project: Path, hvj: Hvj, cluster: ClusterState, member: None
+) -> None:
+    done = hvj("run", "--detach", "--image", "trainer:1", "--name", "a", "train.py")
+    assert done.stderr.startswith("each worker requests 1 GPU; --gpus 0 runs the job without\n")
+    assert cluster.api.get(f"{cluster.jobs}/a")["spec"]["worker"]["gpus"] == 1
 
 
 def test_a_member_of_a_namespace_runs_a_script_and_gets_its_output_and_exit_code(

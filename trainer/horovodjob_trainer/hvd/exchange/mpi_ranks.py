@@ -1,9 +1,13 @@
 """The ranks of a job under mpirun, with the functions of Horovod."""
 
+import os
 from typing import Any
 
 import tensorflow as tf
-from mpi4py import MPI
+
+from horovodjob_trainer.hvd.exchange import selection
+from horovodjob_trainer.hvd.exchange.mpi_library import MPI
+from horovodjob_trainer.launch import Launch
 
 COMM = MPI.COMM_WORLD
 _state: dict[str, Any] = {}
@@ -11,6 +15,12 @@ _state: dict[str, Any] = {}
 
 def init(*_: Any, **__: Any) -> None:
     """Find the ranks of this node. Every rank calls it."""
+    started = Launch.from_environment(os.environ).size
+    if started > COMM.Get_size():  # each process would train alone
+        selection.end(
+            f"{started} ranks were started, and the MPI library of mpi4py connects {COMM.Get_size()}: start them "
+            f"with the mpirun of this library, {MPI.Get_library_version().partition(',')[0]}"
+        )
     local = COMM.Split_type(MPI.COMM_TYPE_SHARED)
     _state.update(rank=COMM.Get_rank(), size=COMM.Get_size(), local_rank=local.Get_rank(), local_size=local.Get_size())
     _state.update(local_ranks=COMM.allgather(local_rank()), local_sizes=COMM.allgather(local_size()))

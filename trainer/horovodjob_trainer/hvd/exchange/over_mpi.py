@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
-from mpi4py import MPI
 
 from horovodjob_trainer.hvd.exchange.mpi_compression import Compression
+from horovodjob_trainer.hvd.exchange.mpi_library import MPI
 from horovodjob_trainer.hvd.exchange.mpi_ranks import (
     COMM,
     cross_rank,
@@ -292,4 +292,4 @@ def _scale(values: Any, factor: float) -> None:
 
 
 def _refused(what: str) -> NoReturn:
-    raise NotImplementedError(f"the exchange mpi4py does not support {what}: unset HOROVODJOB_EXCHANGE")
+    raise NotImplementedError(f"the exchange mpi4py does not support {what}, which needs Horovod")
