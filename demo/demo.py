@@ -32,7 +32,7 @@ SYSTEM = "horovodjob-system"
 RELEASE = "horovodjob-operator"
 NAMESPACE = "horovodjob-demo"
 JOB = "digits"
-CLAIM = "digits-data"
+CLAIM = "training-data"
 MODEL = "saved_models/keras_digits_trained_model.h5"
 # The user that the trainer image runs as; a directory of the host gets no fsGroup.
 IMAGE_UID = 1000
@@ -353,15 +353,15 @@ def conclude(on: Target, job: dict[str, Any], directory: Path | None, *, applied
         last = " ".join(str(errors[-1].get("message", "")).split())[-300:]
         raise DemoError(f"the job failed: {job_line(job)}{': ' + last if last else ''}")
     if directory:
-        model = directory / MODEL
-        if not model.is_file() or model.stat().st_mtime < applied:
-            raise DemoError(f"the job succeeded but wrote no model to {model}")
+        written = [path for path in directory.glob(f"**/{MODEL}") if path.stat().st_mtime >= applied]
+        if not written:
+            raise DemoError(f"the job succeeded but wrote no model {MODEL} below {directory}")
     accuracy = ACCURACY.findall(on.kubectl("-n", NAMESPACE, "logs", f"{JOB}-launcher"))
     print(f"\nTrained by {job['spec']['worker']['replicas']} workers with synchronised gradients.")
     print(f"  validation accuracy  {accuracy[-1] if accuracy else 'is not in the log'}")
-    print(f"  model on the volume  /data/{MODEL}  (claim {NAMESPACE}/{CLAIM})")
+    print(f"  model on the volume  {MODEL}  (claim {NAMESPACE}/{CLAIM}, output `model` of the job)")
     if directory:
-        print(f"  model on this host   {directory / MODEL}")
+        print(f"  model on this host   {written[-1]}")
     kubectl = on.kubectl_program if on.local else "kubectl"
     print("\nWhat to try next:")
     print(f"  export KUBECONFIG={on.kubeconfig}")

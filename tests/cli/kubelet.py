@@ -172,10 +172,17 @@ class Kubelet:
         await socket.close()
         return socket
 
+    def _on_this_machine(self, word: str) -> str:
+        """A path of the container below one of its mounts, where it is on this machine; other words as they are."""
+        for mount, path in self.mounts.items():
+            if f"{word}/".startswith(f"{mount}/"):
+                return f"{path}{word[len(mount) :]}"
+        return word
+
     async def _run(self, socket: web.WebSocketResponse, command: list[str]) -> None:
         """Runs the command on this machine; its standard input ends with the connection."""
         process = await asyncio.create_subprocess_exec(
-            *(str(self.mounts.get(word, word)) for word in command),
+            *map(self._on_this_machine, command),
             env=self.environment,
             stdin=PIPE,
             stdout=PIPE,

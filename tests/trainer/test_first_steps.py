@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +16,7 @@ from stages.settings import ROOT
 SCRIPT = ROOT / "manifests" / "examples" / "script"
 INSTALL = "pip install . './trainer[local]' tensorflow-cpu"
 RUN = "hvj run --local --nodes 2 --workdir manifests/examples/script train.py"
-RELEASE = (
-    "pip install horovodjob-0.1.0-py3-none-any.whl 'horovodjob_trainer-0.1.0-py3-none-any.whl[local]' tensorflow-cpu"
-)
-
+README = (ROOT / "README.md").read_text()
 REMOVED = ("OMPI_", "HOROVOD", "PYTHON")
 
 
@@ -30,9 +28,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     versions = subprocess.run([uv, *locked], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     (directory / "versions.txt").write_text(re.sub("^horovod==.*$", "", versions, flags=re.MULTILINE))
     subprocess.run([uv, "venv", "--quiet", "--python", find_python(), directory / "venv"], check=True)
-    words = [word.strip("'") for word in INSTALL.removeprefix("pip install ").split()]
     options = ("--quiet", "--python", directory / "venv", "--constraint", directory / "versions.txt")
-    subprocess.run([uv, "pip", "install", *options, *words], cwd=ROOT, check=True)
+    subprocess.run([uv, "pip", "install", *options, *shlex.split(INSTALL)[2:]], cwd=ROOT, check=True)
     return directory / "venv" / "bin"
 
 
@@ -51,8 +48,7 @@ def run(path: Path, tmp_path: Path) -> Callable[..., Any]:
 
 
 def test_two_ranks_train_with_the_two_commands_of_the_readme(run: Callable[..., Any], tmp_path: Path) -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert [line for line in (INSTALL, RUN, RELEASE) if line not in readme] == []
+    assert [line for line in (INSTALL, RUN) if line not in README] == []
     done = run(RUN.replace(" train.py", f" --download {tmp_path / 'output'} train.py"), "--epochs", "1")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^2 ranks, test accuracy 0\.[0-9]+$", done.stdout, re.MULTILINE)
@@ -67,3 +63,13 @@ def test_the_trainer_runs_alone_without_mpi(path: Path, run: Callable[..., Any],
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     assert "horovodjob_trainer: Horovod is not built in this Python; this is the only rank\n" in done.stderr
     assert (tmp_path / "saved_models" / "keras_digits_trained_model.keras").is_file()
+
+
+def test_the_wheels_of_a_release_have_the_same_requirements(path: Path, tmp_path: Path) -> None:
+    uv = find_uv(find_python())
+    for source in (ROOT, ROOT / "trainer"):
+        subprocess.run([uv, "build", "--quiet", "--wheel", "--out-dir", tmp_path, source], check=True)
+    (line,) = re.findall(r"^pip install (\./.*)$", README, re.MULTILINE)
+    command = [str(uv), "pip", "install", "--dry-run", "--python", str(path.parent), *shlex.split(line)]
+    planned = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stderr
+    assert set(re.findall(r"^ [+-] ([\w-]+)", planned, re.MULTILINE)) <= {"horovodjob", "horovodjob-trainer"}, planned

@@ -43,6 +43,7 @@ COMMANDS = {
     "job": Entry("job", "Training jobs, their files, logs and nodes."),
     "sweep": Entry("sweep", "Sweeps: jobs with the parameters that Optuna chooses."),
     "storage": Entry("storage", "Shares, directories and files on Azure Files."),
+    "cp": Entry("copy", "Copy files to a PersistentVolumeClaim, or from one."),
     "dashboard": Entry("dashboard", "Show the jobs of a cluster in the browser."),
     "convert": Entry("convert", "Convert Batch AI's job.json or Kubeflow's MPIJob to YAML."),
     "doctor": Entry("doctor", "Report what a job needs and this cluster lacks."),

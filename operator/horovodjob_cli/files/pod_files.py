@@ -49,8 +49,8 @@ while stat -c '%d:%i' . && [ "$(pwd)" != / ]; do cd .. || exit; done
 class PodFiles:
     """Files below absolute paths of a job's containers."""
 
-    def __init__(self, job: Object, limit: WaitLimit) -> None:
-        self._job, self._limit = job, limit
+    def __init__(self, job: Object, limit: WaitLimit, volume: str = "the job's volume") -> None:
+        self._job, self._limit, self._volume = job, limit, volume
         self._lock = threading.Lock()
         self._pod: Object | None = None
         self._own: Object | None = None
@@ -59,7 +59,7 @@ class PodFiles:
         """The entries of the directory, sorted by name."""
         code, output = self._run(LIST, _absolute(directory))
         if code:
-            raise DirectoryNotFound(f"{_absolute(directory)} does not exist on the job's volume")
+            raise DirectoryNotFound(f"{_absolute(directory)} does not exist on {self._volume}")
         return sorted((_entry(record) for record in output.split(b"\0")[:-1]), key=lambda entry: entry.name)
 
     def is_directory(self, path: str) -> bool:
@@ -90,7 +90,7 @@ class PodFiles:
     def _file(self, script: str, path: str, *arguments: str) -> tuple[FileState, bytes]:
         code, output = self._run(script, _absolute(path), *arguments)
         if code == MISSING:
-            raise FileNotFound(f"{_absolute(path)} does not exist on the job's volume")
+            raise FileNotFound(f"{_absolute(path)} does not exist on {self._volume}")
         if code:
             raise FilesError(f"{_absolute(path)} cannot be read in pod {self._name}; check its permissions")
         facts, _, data = output.partition(b"\n")
@@ -120,21 +120,22 @@ class PodFiles:
 
     def _running_pod(self) -> Object:
         if self._pod is None:
-            running = filter(volume_pods.is_running, kube.pods(self._job))
+            pods = kube.pods(self._job) if "uid" in self._job["metadata"] else []
+            running = filter(volume_pods.is_running, pods)
             self._pod = next(running, None) or self._new_pod()
         return self._pod
 
     def _new_pod(self) -> Object:
         self._own = wanted = reader_pod(self._job)  # before it exists: Ctrl-C can come before the answer
-        message(f"reading the job's volume through pod {wanted['metadata']['name']}, which is deleted afterwards")
-        self._own = volume_pods.started(wanted, "reads the job's volume", self._limit)
+        message(f"reading {self._volume} through pod {wanted['metadata']['name']}, which is deleted afterwards")
+        self._own = volume_pods.started(wanted, f"reads {self._volume}", self._limit)
         return self._own
 
 
 @contextmanager
-def pod_files(job: Object, limit: WaitLimit) -> Iterator[PodFiles]:
-    """The files of a job's volumes; deletes the pod that was created to read them."""
-    files = PodFiles(job, limit)
+def pod_files(job: Object, limit: WaitLimit, volume: str = "the job's volume") -> Iterator[PodFiles]:
+    """The files of a job's volumes, which messages call `volume`; deletes the pod that was created to read them."""
+    files = PodFiles(job, limit, volume)
     try:
         yield files
     finally:

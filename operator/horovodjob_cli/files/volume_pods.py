@@ -17,6 +17,8 @@ from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
 ROLE = "files"
+# A new disk belongs to root: the kubelet gives it to this group, which all pods of a job with it have.
+SECURITY_CONTEXT = {"fsGroup": 1000, "fsGroupChangePolicy": "OnRootMismatch"}
 START_SECONDS = 300
 NOTICE_SECONDS = 10
 LIFETIME_SECONDS = 6 * 3600  # of a pod that outlives `hvj`, which was killed

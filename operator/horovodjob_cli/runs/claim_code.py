@@ -23,8 +23,6 @@ from horovodjob_cli.terminal_text import message
 Object = dict[str, Any]
 Member = tuple[str, Path]  # the path on the volume, which ends with the SHA-256 of the content, and the source
 VOLUME, DIRECTORY = "storage", "/job/storage"
-# A new disk belongs to root: the kubelet gives it to this group, which all pods of the job have.
-SECURITY_CONTEXT = {"fsGroup": 1000, "fsGroupChangePolicy": "OnRootMismatch"}
 CHUNK = 1 << 18
 # A batch arrives as a whole or not at all. After an interruption, the next run sends the batches that did not arrive.
 BATCH_BYTES = 64 << 20

@@ -15,6 +15,7 @@ from horovodjob.command_line import literal, shell_text
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.default_gpus import default_gpus
 from horovodjob_cli.errors import NotFound, UsageError
+from horovodjob_cli.files import volume_pods
 from horovodjob_cli.jobs import batchai_records, manifests
 from horovodjob_cli.jobs.manifests import Submission
 from horovodjob_cli.runs import archive, claim_code, install_packages, packages, share_code
@@ -149,7 +150,7 @@ def _volume_of(request: RunRequest, spec: Object) -> str:
         path = root = claim_code.DIRECTORY
         _add_volume(spec, claim_code.VOLUME, path, persistentVolumeClaim={"claimName": request.claim})
         for role in ("worker", "launcher"):
-            spec[role]["template"]["spec"]["securityContext"] = dict(claim_code.SECURITY_CONTEXT)
+            spec[role]["template"]["spec"]["securityContext"] = dict(volume_pods.SECURITY_CONTEXT)
     spec["logs"] = {"pathPrefix": root}
     spec["outputs"] = [{"id": OUTPUT, "pathPrefix": root, "pathSuffix": OUTPUT}]
     return path

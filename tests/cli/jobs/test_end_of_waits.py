@@ -190,7 +190,7 @@ def test_doctor_sees_that_there_is_no_default_image(hvj: Hvj, cluster: ClusterSt
     )
     assert "job train has no image" in job["message"]
     set_default(cluster, operator, {"value": '{"image":"registry:5000/trainer:1"}'})
-    assert (image()["result"], "those without one get registry:5000/trainer:1" in image()["message"]) == ("ok", True)
+    assert "jobs without one get registry:5000/trainer:1" in str(image())
     set_default(cluster, operator, {"value": '{"image":"","gpuImage":"gpu:1"}'})
     assert image()["result"] == "warning"
 
