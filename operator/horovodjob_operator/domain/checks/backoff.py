@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from horovodjob.api.constants import Phase, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import MAX_ERRORS, JobError
-from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.checks.context import JobContext, is_credible
 from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.job_errors import is_disruption
 from horovodjob_operator.domain.messages import ordinal
@@ -19,8 +19,6 @@ LASTING_SECONDS = 600
 # Times are whole seconds. The error of a lost worker must be older than the worker that replaces it.
 MIN_REPLACEMENT_SECONDS = 1
 BURST_SECONDS = 60
-# Another replica, with its own clock, can have written the time of an error.
-MAX_CLOCK_SKEW = timedelta(seconds=60)
 
 
 def restart_backoff(context: JobContext) -> Outcome | None:
@@ -122,8 +120,8 @@ def _repetitions(times: Iterable[datetime], restarts: int = 0) -> int:
 
 
 def _credible(errors: Sequence[JobError], now: datetime) -> tuple[JobError, ...]:
-    """The errors, or none if the last one is from a clock that was wrong: its time must delay nothing."""
-    return () if errors and errors[-1].time - now > MAX_CLOCK_SKEW else tuple(errors)
+    """The errors without those from a clock that was wrong: their times must delay nothing."""
+    return tuple(error for error in errors if is_credible(error.time, now))
 
 
 def _ended_by_itself(error: JobError) -> bool:

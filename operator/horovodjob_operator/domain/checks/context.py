@@ -13,6 +13,14 @@ from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.pods.termination_message import ended_hosts, termination_reason, unreachable_hosts
 from horovodjob_operator.domain.queues.queue import Queue
 
+# A common clock skew is worth a wait. A clock that is further ahead is wrong, and its times are not usable.
+MAX_CLOCK_SKEW = timedelta(seconds=60)
+
+
+def is_credible(time: datetime, now: datetime) -> bool:
+    """Whether a time is not that of a clock that is wrong: another replica, or a kubelet, has written it."""
+    return time - now <= MAX_CLOCK_SKEW
+
 
 @dataclass(frozen=True)
 class JobContext:
@@ -150,7 +158,10 @@ class JobContext:
         if created is None or self.is_scheduled or self.job.status.phase in (Phase.STARTING, Phase.RUNNING):
             return None
         queued = self.job.status.condition(ConditionType.QUEUED)
-        start = max(created, queued.last_transition_time) if queued and queued.status == "True" else created
+        is_queued = (
+            queued is not None and queued.status == "True" and is_credible(queued.last_transition_time, self.now)
+        )
+        start = max(created, queued.last_transition_time) if queued and is_queued else created
         if self.job.spec.scheduling.gang is not Gang.NONE:
             times = [pod.scheduled_at or start for pod in self.observed.pods if pod.node and pod.is_active]
             if not times:

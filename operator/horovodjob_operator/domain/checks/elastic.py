@@ -7,7 +7,7 @@ from horovodjob.api.constants import Reason
 from horovodjob.api.status import MAX_ERRORS
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.backoff import replacement_at, worker_disruptions
-from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.checks.context import JobContext, is_credible
 from horovodjob_operator.domain.checks.failure import worker_disruption, worker_failure
 from horovodjob_operator.domain.checks.outcome import Failure
 from horovodjob_operator.domain.checks.unresponsive_node_messages import overdue_pod_message
@@ -85,6 +85,7 @@ def _unobserved_losses(context: JobContext) -> Iterable[Failure]:
 
 def _is_reported(context: JobContext, failure: Failure) -> bool:
     errors = [error for error in context.job.status.errors if error.pod == failure.failed_pod]
+    errors = [error for error in errors if is_credible(error.time, context.now)]
     if failure.pod:
         return any(error.time >= (failure.pod.created_at or error.time) for error in errors)
     start = context.now - timedelta(seconds=DELETED_WORKER_SECONDS)

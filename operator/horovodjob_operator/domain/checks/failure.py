@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from horovodjob.api.constants import OnWorkerLoss, Phase, Reason, Role
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.backoff import disruption_text, restart_delay
-from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.checks.context import JobContext, is_credible
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.failed_nodes import (
     avoidance_text,
@@ -36,8 +36,6 @@ EVIDENCE_SECONDS = 2
 WORKER_EVIDENCE_SECONDS = 10
 # For a worker that is known to have ended: its kubelet will report why, unless the node is lost meanwhile.
 REPORT_SECONDS = 120
-# A common clock skew is worth the wait. A clock that is further ahead is wrong, and its times are not usable.
-MAX_CLOCK_SKEW_SECONDS = 60
 
 
 def attempt_failed(context: JobContext) -> Outcome | None:
@@ -230,7 +228,7 @@ def _evidence_deadline(context: JobContext, launcher: Pod) -> datetime:
     window = timedelta(seconds=WORKER_EVIDENCE_SECONDS if indicates_worker else EVIDENCE_SECONDS)
     if context.unreported_workers:
         window = timedelta(seconds=REPORT_SECONDS)
-    if end.finished_at - now > timedelta(seconds=MAX_CLOCK_SKEW_SECONDS):
+    if not is_credible(end.finished_at, now):
         return now  # The job must not wait for the time of a wrong clock.
     return end.finished_at + window
 

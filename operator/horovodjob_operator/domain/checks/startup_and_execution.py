@@ -8,7 +8,7 @@ from horovodjob.api.job import HorovodJob
 from horovodjob.api.spec import MIN_START_SECONDS
 from horovodjob_operator.domain.checks.backoff import MAX_DELAY_SECONDS
 from horovodjob_operator.domain.checks.blocked_pod import BlockedPod, find_blocked_pod
-from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.checks.context import JobContext, is_credible
 from horovodjob_operator.domain.checks.elastic import worker_losses, workers_message
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.checks.scheduling import requeue_message, requeue_outcome
@@ -78,6 +78,8 @@ def _startup_deadline(context: JobContext, blocked: BlockedPod) -> datetime:
     status = context.job.status
     errors = (error for error in status.errors if error.attempt == status.attempt)
     first = next((error.time for error in errors if error.reason == blocked.reason), context.now)
+    if not is_credible(first, context.now):
+        first = blocked.pod.created_at or context.now
     return first + timedelta(seconds=context.job.spec.scheduling.timeout_seconds)
 
 

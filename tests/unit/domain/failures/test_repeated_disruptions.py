@@ -179,6 +179,54 @@ def test_an_error_from_a_clock_that_was_ahead_delays_no_attempt(ahead: timedelta
     assert "cifar-launcher" in cluster.pods
 
 
+def test_an_older_error_from_a_clock_that_was_ahead_delays_no_replacement_of_a_worker() -> None:
+    cluster = FakeCluster(training_job(elastic={"minReplicas": 1, "maxReplicas": 4}))
+    cluster.start()
+    cluster.now += timedelta(hours=1)
+    lose(cluster, "cifar-worker-1")
+    cluster.now -= timedelta(hours=1)
+    lose(cluster, "cifar-worker-0")  # with the correct clock: the last error is credible
+    cluster.wait(20)
+    cluster.reconcile()
+    assert {"cifar-worker-0", "cifar-worker-1"} <= cluster.pods.keys()
+
+
+def lose(cluster: FakeCluster, name: str) -> None:
+    """Somebody deletes a worker."""
+    cluster.update_pod(name, is_terminating=True)
+    cluster.reconcile()
+    cluster.remove_terminating_pods()
+
+
+def test_a_worker_that_is_lost_again_is_reported_although_an_error_has_a_later_time() -> None:
+    cluster = FakeCluster(training_job(elastic={"minReplicas": 1, "maxReplicas": 4}))
+    cluster.start()
+    cluster.now += timedelta(hours=1)
+    lose(cluster, "cifar-worker-1")
+    cluster.now -= timedelta(hours=1)
+    for _ in range(2):
+        cluster.reconcile()
+        cluster.wait(2)
+    cluster.schedule_pods()
+    cluster.reconcile()
+    lose(cluster, "cifar-worker-1")
+    assert [error.pod for error in cluster.status.errors] == ["cifar-worker-1"] * 2
+
+
+def test_times_of_a_clock_that_was_ahead_delay_no_timeout() -> None:
+    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 60}))
+    cluster.now += timedelta(hours=1)
+    cluster.reconcile()
+    cluster.now -= timedelta(hours=1)
+    for name in cluster.pods:
+        cluster.update_pod(name, created_at=cluster.now)
+    cluster.schedule_pods(at_most=2)
+    cluster.reconcile()
+    cluster.wait(61)
+    cluster.reconcile()
+    assert cluster.status.errors[-1].reason == Reason.SCHEDULING_TIMEOUT
+
+
 def test_an_error_from_a_clock_that_was_ahead_delays_no_attempt_after_a_scheduling_timeout() -> None:
     cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 60}))
     cluster.now += timedelta(hours=1)
