@@ -2,14 +2,16 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from local_cluster.connectivity import HERE, PORTS, THERE, Pod, PolicyPods, connects_at_once, reaches
+from local_cluster.connectivity import HERE, LISTEN, PORTS, THERE, Pod, PolicyPods, connects_at_once, reaches
 from local_cluster.scratch import CLUSTER, command, eventually, kill, kubectl, process_ids, wait_until_reported
 from localcluster.settings import API_PORT
+from support.documented_policy import documented_policy
 
 pytestmark = pytest.mark.e2e
 
@@ -177,6 +179,32 @@ def test_egress_is_limited_to_the_rules_of_a_policy(pods: PolicyPods) -> None:
     apply("out", **CLIENT, policyTypes=["Egress"], egress=rules)
     assert pods.reachability_becomes(all_clients(443))
     assert eventually(lambda: all(reaches(pods.client, *service) for service in (api, dns)))
+
+
+@pytest.fixture
+def dns_of_node(all_pods: PolicyPods) -> Iterator[tuple[str, int]]:
+    """A server at the address at which LocalDNS of AKS answers pods, in the network of the node."""
+    address, node = "169.254.10.11", all_pods.clients["node"]
+    subprocess.run([*node, "ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
+    program = LISTEN.replace('("", int(port))', f'("{address}", int(port))')
+    with subprocess.Popen([*node, sys.executable, "-c", program, "53"], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        assert server.stdout.readline() == "listening\n"
+        yield address, 53
+        server.kill()
+    subprocess.run([*node, "ip", "address", "delete", f"{address}/32", "dev", "lo"], check=True)
+
+
+def test_the_documented_policy_allows_dns_of_the_cluster_and_of_the_node(
+    pods: PolicyPods, dns_of_node: tuple[str, int]
+) -> None:
+    dns = (CLUSTER.dns_address, 53)
+    assert eventually(lambda: all(reaches(pods.client, *place) for place in (dns, dns_of_node)))
+    apply("out", **CLIENT, policyTypes=["Egress"], egress=[])
+    assert eventually(lambda: not any(reaches(pods.client, *place) for place in (dns, dns_of_node)))
+    apply("out", **documented_policy("what-jobs-need")["spec"] | CLIENT)
+    assert eventually(lambda: all(reaches(pods.client, *place) for place in (dns, dns_of_node)))
+    assert not reaches(pods.client, pods.server.address, 80)
 
 
 def test_policies_stay_in_force_without_the_engine(pods: PolicyPods) -> None:

@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 
+from horovodjob_operator.metrics import FAILURE_REASONS, RESTART_REASONS
 from support.api_client import Object, binary
 from support.phases import FINISHED, IN_PROGRESS, PHASES, STALLED, may_be_stored_after
 
@@ -86,6 +87,14 @@ def counters_never_fall_and_attempts_are_counted_once(old: Object, new: Object) 
         yield f"{COUNTERS} went from {before} to {after}"
 
 
+def each_end_is_counted_in_a_series_that_begins_with_0(old: Object, new: Object) -> Iterator[str]:
+    phase = new["status"]["phase"]
+    reasons = {"Failed": FAILURE_REASONS, "Restarting": RESTART_REASONS}.get(phase)
+    ready = next((one["reason"] for one in new["status"]["conditions"] if one["type"] == "Ready"), "")
+    if reasons and ready and phase != _status(old).get("phase") and ready not in reasons:
+        yield f"{phase} with the reason {ready}, of which no counter exists before: increase() misses the first"
+
+
 def times_are_in_order(old: Object, new: Object) -> Iterator[str]:
     status, before = new["status"], _status(old)
     times = [status[key] for key in ("startTime", "runningTime", "completionTime") if key in status]
@@ -128,6 +137,7 @@ CHECKS: tuple[Check, ...] = (
     the_execution_state_is_that_of_the_phase,
     counters_never_fall_and_attempts_are_counted_once,
     a_job_has_a_completion_time_when_it_has_ended,
+    each_end_is_counted_in_a_series_that_begins_with_0,
     times_are_in_order,
     errors_are_kept,
     no_write_leaves_a_job_as_it_was,

@@ -34,6 +34,8 @@ def _version(phase: str, *true: str, **status: Any) -> Object:
 STARTING = _version("Starting", "Reconciling", startTime=NOON)
 RUNNING = _version("Running", "Running", "Prepared", "Ready", startTime=NOON, runningTime=LATER, errors=[ERROR])
 FAILED = _version("Failed", "Failed", "Stalled", startTime=NOON, errors=[ERROR])
+READY = {"type": "Ready", "status": "False", "reason": "Any", "observedGeneration": 1, "lastTransitionTime": NOON}
+NOT_READY = {**FAILED, "status": FAILED["status"] | {"conditions": [*FAILED["status"]["conditions"], READY]}}
 
 
 def _found(old: Object, new: Object) -> list[str]:
@@ -75,6 +77,7 @@ def test_a_valid_history_has_no_violations(old: Object, new: Object) -> None:
         (STARTING, _with(RUNNING, startTime=LATER, runningTime=NOON), "times_are_in_order"),
         (_since(RUNNING, lastTransitionTime=LATER), _with(RUNNING, exitCode=1), "times_are_in_order"),
         (_with(STARTING, observedGeneration=2), RUNNING, "times_are_in_order"),
+        (RUNNING, NOT_READY, "each_end_is_counted_in_a_series_that_begins_with_0"),
         (RUNNING, _with(FAILED, errors=[]), "errors_are_kept"),
         (STARTING, _with(RUNNING, errors=[{**ERROR, "time": LATER}, ERROR]), "errors_are_kept"),
         (RUNNING, RUNNING, "no_write_leaves_a_job_as_it_was"),
