@@ -34,6 +34,7 @@ DOCKER = "it needs Docker and a registry"
 NODE = "it needs nodes; end-to-end tests run the same operations"
 # Why the tests do not run the blocks of a page, or of `page#section`.
 NOT_RUN = {
+    "aks-up.md": "Azure; unit/test_aks_scripts.py runs the scripts with a fake of the Azure CLI",
     "aks.md": "Azure",
     "dashboard.md": "a page for a browser, which tests/cli/dashboard opens",
     "gitops.md": "tests/gitops runs the repository of the page with the engines",
