@@ -16,7 +16,11 @@ REQUEST_RATE = ("--kube-api-qps=2000", "--kube-api-burst=4000")
 # PodGroups, which the scheduler places all or none.
 GANG_GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true"
 GANG_API = "--runtime-config=scheduling.k8s.io/v1alpha2=true"
-GANGS_FROM = 36  # the minor version of Kubernetes
+# By the minor version of Kubernetes: an API server refuses the name of a feature that it does not know.
+GANG_FLAGS = {
+    36: (GANG_GATES, GANG_API),
+    37: ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,7 @@ def apiserver_command(binaries: Binaries, settings: ControlPlaneSettings) -> lis
         "--audit-log-maxbackup=2",
         f"--cert-dir={settings.generated}",
         "--profiling=false",
-        *((GANG_GATES, GANG_API) if has_gangs(binaries) else ()),
+        *gang_flags(binaries),
     ]
 
 
@@ -173,13 +177,13 @@ def controller_manager_command(binaries: Binaries, settings: ControlPlaneSetting
         f"--requestheader-client-ca-file={pki}/front-proxy-ca.crt",
         f"--cluster-cidr={settings.pod_cidr}",
         f"--service-cluster-ip-range={settings.service_cidr}",
-        *((GANG_GATES,) if has_gangs(binaries) else ()),
+        *gang_flags(binaries)[:1],
     ]
 
 
-def has_gangs(binaries: Binaries) -> bool:
-    """Whether the control plane knows PodGroups; an API server refuses the name of a feature that it does not know."""
-    return minor(binaries.kubernetes) >= GANGS_FROM
+def gang_flags(binaries: Binaries) -> tuple[str, ...]:
+    """The flags of the API server for PodGroups, of which the controllers have the first; none before 1.36."""
+    return GANG_FLAGS.get(minor(binaries.kubernetes), ())
 
 
 def scheduler_command(binaries: Binaries, settings: ControlPlaneSettings, *, secure_port: int) -> list[str]:
