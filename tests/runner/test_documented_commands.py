@@ -18,8 +18,10 @@ RUN = {
     "migration.md": "e2e/training/test_migration.py",
     "operations.md#Rights": "charts/test_documented_commands.py",
     "operations.md#Settings": "charts/test_documented_commands.py",
-    "quickstart.md#3. Train a model": "e2e/installation/test_install_page.py",
-    "quickstart.md#4. Look at the job": "e2e/installation/test_install_page.py",  # not --watch, which has no end
+    "quickstart.md#3. Run a script": "e2e/installation/test_install_page.py",
+    "quickstart.md#4. Train a model": "e2e/installation/test_install_page.py",
+    "quickstart.md#5. Look at the job": "e2e/installation/test_install_page.py",  # not --watch, which has no end
+    "quickstart.md#6. The model": "e2e/installation/test_install_page.py",
     "releases.md#Install a release": "e2e/installation/test_release.py",
     "trainer.md": "trainer/cli/test_tutorial_pages.py",
     "tutorial-fine-tuning.md": "trainer/cli/test_tutorial_pages.py",
