@@ -47,6 +47,13 @@ class _Exports:
                 self.worker.container.at("env"), f"the value of {name} is omitted: mpirun exports that of the launcher"
             )
         self.ranks[name] = resolved
+        source = resolved.get("valueFrom")
+        is_of_pod = isinstance(source, Mapping) and bool({"fieldRef", "resourceFieldRef"} & source.keys())
+        if is_of_pod and self.worker.exists and self.launcher.container is not None:
+            self.launcher.container.notes.warn(
+                self.launcher.container.at("env"),
+                f"{name} is a field of the pod: a rank has that of its worker, and mpirun exported that of the launcher",
+            )
 
     def _resolved(self, variable: dict[str, Any], seen: frozenset[str]) -> dict[str, Any]:
         """The variable without references to variables that have another value in the workers."""

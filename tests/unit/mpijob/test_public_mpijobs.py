@@ -107,6 +107,14 @@ CASES = {
         {"envFrom": [{"secretRef": {"name": "keys"}}]},
         ("becomes envFrom of all pods",),
     ),
+    "a field of the launcher's pod, exported": Case(
+        launcher(
+            *("mpirun", "-x", "MASTER_ADDR=$(IP)", "./a"),
+            env=[{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+        ),
+        {"env": [{"name": "MASTER_ADDR", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]},
+        ("MASTER_ADDR is a field of the pod: a rank has that of its worker",),
+    ),
     "variables of Intel MPI, which exports all": Case(
         both(
             launcher("mpirun", "-n", "4", "./a", env=[KEY]),
