@@ -21,7 +21,7 @@ CHARTS = ("charts/horovodjob-operator", "charts/horovodjob")
 HELM, KUBECTL = "helm4", "kubectl"
 KUSTOMIZED = re.compile(rf"^  - name: ({REPOSITORY}/\w+)$", re.MULTILINE)
 # Generators, and samples of the tests.
-NOT_RELEASED = shutil.ignore_patterns("*.py", "*.template.yaml", "*_test.yaml", "__pycache__", "testdata")
+NOT_RELEASED = shutil.ignore_patterns("generate.py", "*.template.yaml", "*_test.yaml", "__pycache__", "testdata")
 # What Chart.yaml has in the place of the registry and of the project.
 EXAMPLE_REGISTRY, EXAMPLE_PROJECT = "example.azurecr.io", "OWNER/REPOSITORY"
 
