@@ -52,7 +52,7 @@ class _Exports:
         if is_of_pod and self.worker.exists and self.launcher.container is not None:
             self.launcher.container.notes.warn(
                 self.launcher.container.at("env"),
-                f"{name} is a field of the pod: a rank has that of its worker, and mpirun exported that of the launcher",
+                f"{name} is a field of the pod: a rank has that of its worker, and not that of the launcher",
             )
 
     def _resolved(self, variable: dict[str, Any], seen: frozenset[str]) -> dict[str, Any]:
