@@ -10,12 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from horovodjob.api.spec import HorovodJobSpec
 from support.api_client import ROOT
 from support.azure_fakes import az
 
 SCRIPTS = ROOT / "manifests" / "aks"
-RECORD = '#!/bin/sh\necho "$(basename "$0") $*" >> "$CALLS"\n'
+# Records a call, keeps the job that it reads, and finds neither a job nor settings of the metrics add-on.
+RECORD = """#!/bin/sh
+echo "$(basename "$0") $*" >> "$CALLS"
+case "$*" in
+  *--config-file*) cp "$(echo "$*" | sed 's/.*--config-file //')" "$CALLS.job" ;;
+  "get hvj "* | "get configmap "*) exit 1 ;;
+esac
+"""
 T4 = "Standard NCASv3_T4 Family"
 
 
@@ -92,13 +101,21 @@ def test_one_command_leads_from_a_subscription_to_the_curves_of_a_job(machine: C
     (deployment,) = state["deployments"].values()
     assert deployment["properties"]["parameters"]["userObjectId"] == "the-user"
     (install,) = [call for call in calls if call.startswith("helm ")]
-    assert "image.registry=the-registryServer" in install
+    assert "image.registry=theregistryserver" in install
     assert [call.split()[1:3] for call in calls if call.startswith("hvj ")] == [
         ["doctor", "--workspace"],
+        ["job", "create"],
         ["job", "wait"],
         ["job", "plot"],
     ]
     assert "1.25\tEUR" in done.stdout
+    assert "kubectl apply --filename manifests/aks/metrics-secrets.yaml" in calls
+    made = yaml.safe_load((here.directory / "calls.job").read_text())
+    spec = HorovodJobSpec.model_validate(made["spec"])
+    assert spec.azure_files
+    assert (spec.azure_files[0].client_id, spec.service_account_name) == ("theclientid", "trainer")
+    assert made["metadata"]["namespace"] == "training"
+    assert "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share/digits" in spec.argv
 
 
 def test_a_second_run_repeats_only_what_is_not_done(machine: Callable[..., Machine]) -> None:

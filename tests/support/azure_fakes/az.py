@@ -141,7 +141,7 @@ def deploy(state: Subscription, options: Options) -> Any:
     if parameters["budgetEmails"] != "[]":
         state["budgets"][parameters["clusterName"]] = [*options["--resource-group"]]
     names = ("registry", "registryServer", "storageAccount", "share", "clientId", "nodeResourceGroup")
-    outputs = {name: {"value": f"the-{name}"} for name in names if f"\noutput {name} " in template}
+    outputs = {name: {"value": f"the{name.lower()}"} for name in names if f"\noutput {name} " in template}
     state["deployments"][options["--name"][0]] = {
         "properties": {"provisioningState": "Succeeded", "outputs": outputs, "parameters": parameters}
     }
