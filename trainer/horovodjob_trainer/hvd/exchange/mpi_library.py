@@ -1,8 +1,5 @@
 """MPI for Python, or one process without it."""
 
-from typing import Any
-
-MPI: Any
 try:
     from mpi4py import MPI
 except (ImportError, RuntimeError):  # `selection` has found that there are no other ranks
