@@ -1,4 +1,4 @@
-"""The examples of the documentation."""
+"""The examples: the API server accepts them, their claim is beside them, and each is run or says why it is not."""
 
 from pathlib import Path
 
@@ -7,8 +7,16 @@ import yaml
 
 from support.api_client import JOBS, ROOT, Api
 
-EXAMPLES = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
+FOLDER = ROOT / "manifests" / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.yaml"))
 NAMED = [pytest.param(path, id=path.name) for path in EXAMPLES]
+NOT_RUN = "# Not run by the tests"
+RUN = {
+    "tests/e2e/installation/test_install_page.py": ("digits", "script"),
+    "tests/e2e/programs/test_examples.py": ("gang", "hello", "slots", "spot"),
+    "tests/trainer/run/test_examples.py": ("elastic", "fine-tuning", "images", "tabular"),
+    "tests/trainer/run/test_own_task.py": ("segmentation", "text"),
+}
 
 
 @pytest.mark.parametrize("path", NAMED)
@@ -17,10 +25,31 @@ def test_the_api_server_accepts_an_example_and_prunes_nothing(path: Path, api: A
     namespace = example["metadata"].setdefault("namespace", "default")
     if namespace != "default" and not api.find(f"/api/v1/namespaces/{namespace}"):
         api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
-    collection = JOBS.format(namespace)
-    created = api.create(f"{collection}?fieldValidation=Strict", example)
+    created = api.create(f"{JOBS.format(namespace)}?fieldValidation=Strict&dryRun=All", example)
     assert holds(created["spec"], example["spec"])
-    api.delete(f"{collection}/{example['metadata']['name']}")
+
+
+@pytest.mark.parametrize("name", ["claim", "nfs"])
+def test_the_claim_of_the_examples_is_accepted(name: str, api: Api) -> None:
+    done = api.kubectl("apply", "--dry-run=server", "-f", str(FOLDER / "storage" / f"{name}.yaml"))
+    assert done.returncode == 0, done.stderr
+    assert "persistentvolumeclaim/training-data created" in done.stdout
+
+
+@pytest.mark.parametrize("path", NAMED)
+def test_an_example_is_run_or_says_in_its_first_line_that_it_is_not(path: Path) -> None:
+    text = path.read_text()
+    volumes = yaml.safe_load(text)["spec"].get("volumes", [])
+    claims = {each["persistentVolumeClaim"]["claimName"] for each in volumes if "persistentVolumeClaim" in each}
+    is_run = any(path.stem in names for names in RUN.values())
+    assert text.startswith(NOT_RUN) is not is_run
+    assert not is_run or claims <= {"training-data"}, "storage/claim.yaml has the claim of all of them"
+
+
+@pytest.mark.parametrize("file", RUN)
+def test_the_tests_that_run_an_example_name_it(file: str) -> None:
+    text = (ROOT / file).read_text()
+    assert [name for name in RUN[file] if name not in text] == []
 
 
 def holds(stored: object, given: object) -> bool:
