@@ -190,10 +190,17 @@ def comparison(jobs: Sequence[Object], metric: str, goal: Goal | None) -> list[R
             "metric": metric,
             "goal": None if goal is None else goal.value,
             **_values(job, metric, goal),
+            "goodput": goodput_percent(job),
             "settings": {name: values.get(name) for name in differing},
         }
         for job, values in zip(jobs, all_settings, strict=True)
     ]
+
+
+def goodput_percent(job: Object) -> float | None:
+    """The share of the time of a job that became steps, in percent; None if it is unknown."""
+    found = (((job.get("status") or {}).get("training") or {}).get("goodput") or {}).get("percent")
+    return None if found is None else float(found)
 
 
 def rank(job: Object, metric: str, goal: Goal | None) -> tuple[bool, float]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from horovodjob import training_history
+from horovodjob import lost_time, training_history
 from horovodjob.api.constants import LABEL_EXPERIMENT, LABEL_ROLE, LABEL_SWEEP, LABEL_TRIAL, EventReason, Phase
 from horovodjob_cli.cluster.kube import event_time
 from horovodjob_cli.cluster.node_pools import gpu_count
@@ -202,6 +202,8 @@ def progress_facts(job: Object) -> list[tuple[str, str]]:
         place = f" ({', '.join(str(slow[key]) for key in ('pod', 'node') if slow.get(key))})"
         where = f" in {slow['section']}" if slow.get("section") else ""
         facts.append(("Slowest rank", f"{slow['rank']}{place}, {slow['ratio']:.3g} times the median{where}"))
+    if lost := lost_time.lost_time_text(training):
+        facts.append(("Lost time", lost))
     return facts
 
 

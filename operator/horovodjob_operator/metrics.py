@@ -17,8 +17,9 @@ from prometheus_client.registry import Collector
 
 from horovodjob.api.constants import ConditionType, Phase, Reason
 from horovodjob.api.job import HorovodJob
-from horovodjob.api.status import HorovodJobStatus
+from horovodjob.api.status import GoodputSeconds, HorovodJobStatus
 from horovodjob_operator.domain.checks.startup_and_execution import start_deadline
+from horovodjob_operator.domain.goodput import gpu_seconds
 from horovodjob_operator.domain.job_errors import JobFailure
 from horovodjob_operator.domain.progress_report import ReportResult
 
@@ -53,6 +54,12 @@ RESTARTS = Counter(
     "horovodjob_restarts",
     "Attempts that failed and were followed by another.",
     ["namespace", "reason"],
+    registry=REGISTRY,
+)
+GPU_SECONDS = Counter(
+    "horovodjob_gpu_seconds",
+    "GPU seconds of finished jobs by what they were used for.",
+    ["namespace", "cause"],
     registry=REGISTRY,
 )
 QUEUE_DURATION = Histogram(
@@ -131,7 +138,11 @@ class NamespaceSeries:
         if namespace not in self._in_use:
             for metric in (CREATED, SUCCEEDED, QUEUE_DURATION, START_DURATION, RUN_DURATION):
                 metric.labels(namespace)
-            for counter, reasons in ((FAILED, FAILURE_REASONS), (RESTARTS, RESTART_REASONS)):
+            for counter, reasons in (
+                (FAILED, FAILURE_REASONS),
+                (RESTARTS, RESTART_REASONS),
+                (GPU_SECONDS, tuple(GoodputSeconds.model_fields)),
+            ):
                 for reason in reasons:
                     counter.labels(namespace, reason)
         self._in_use[namespace] = True
@@ -145,7 +156,8 @@ class NamespaceSeries:
             self._in_use[namespace] = namespace in namespaces
             if not was_in_use and not self._in_use[namespace]:
                 del self._in_use[namespace]
-                for metric in (CREATED, SUCCEEDED, FAILED, RESTARTS, QUEUE_DURATION, START_DURATION, RUN_DURATION):
+                counters = (CREATED, SUCCEEDED, FAILED, RESTARTS, GPU_SECONDS)
+                for metric in (*counters, QUEUE_DURATION, START_DURATION, RUN_DURATION):
                     metric.remove_by_labels({"namespace": namespace})
 
 
@@ -174,6 +186,7 @@ class JobCollector(Collector):
         yield _phases(jobs, self._finished() if is_leader else ())
         yield _stalled(jobs)
         yield _without_progress(jobs)
+        yield _slowest_ranks(jobs)
         yield _failed(self._failures() if is_leader else ())
         yield _oldest_queued(jobs)
         yield _earliest_start_deadline(jobs)
@@ -216,6 +229,19 @@ def _without_progress(jobs: Iterable[HorovodJob]) -> GaugeMetricFamily:
         condition = job.status.condition(ConditionType.PROGRESSING)
         if job.status.phase is Phase.RUNNING and condition and condition.status == "False":
             family.add_metric(job.key, 1)
+    return family
+
+
+def _slowest_ranks(jobs: Iterable[HorovodJob]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "horovodjob_slowest_rank_ratio",
+        "Time of the slowest rank for its part of a step, in relation to the median; others have no series.",
+        labels=["namespace", "name"],
+    )
+    for job in jobs:
+        slowest = job.status.training.slowest_rank if job.status.training else None
+        if job.status.phase is Phase.RUNNING and slowest:
+            family.add_metric(job.key, slowest.ratio)
     return family
 
 
@@ -318,5 +344,8 @@ def count_transition(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStat
         SUCCEEDED.labels(namespace).inc()
     if new.phase is Phase.FAILED:
         FAILED.labels(namespace, reason).inc()
+    if new.is_finished:
+        for cause, seconds in gpu_seconds(job, new).items():
+            GPU_SECONDS.labels(namespace, cause).inc(seconds)
     if new.completion_time and new.running_time:
         RUN_DURATION.labels(namespace).observe(max((new.completion_time - new.running_time).total_seconds(), 0))

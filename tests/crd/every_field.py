@@ -7,6 +7,9 @@ from support.api_client import Object
 
 CONTAINER = {"name": "worker", "env": [{"name": "DEBUG", "value": "1"}]}
 LIMITS = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
+GOODPUT = dict.fromkeys(
+    ("steps", "starting", "setup", "input", "exchange", "validation", "checkpoints", "stalled"), 10
+) | {"lostSteps": 5, "restartDelay": 10}
 MOMENT = "2026-11-22T12:00:00Z"
 WHOLE: Object = {
     "image": "trainer:1",
@@ -141,6 +144,12 @@ STATUS: Object = {
         "nonFinite": ["val_loss"],
         "extremes": {
             "loss": {"min": {"value": 0.5, "epoch": 1}, "max": {"value": 0.5, "epoch": 1}, "mode": "min"},
+        },
+        "slowestRank": {"rank": 5, "pod": "a-worker-2", "node": "gpu-7", "ratio": 1.6, "section": "input"},
+        "goodput": {
+            "percent": 71.5,
+            "seconds": GOODPUT,
+            "attempt": {"number": 2, "percent": 80.0, "seconds": GOODPUT, "steps": 200, "firstStep": 100},
         },
         "best": {"metric": "loss", "mode": "min", "value": 0.5, "epoch": 1},
         "history": [

@@ -17,8 +17,8 @@ from support.monitoring import (
 
 SUFFIXES = ("_bucket", "_count", "_sum")
 # Names of jobs are unbounded: only series that end with the job may have one.
-OF_A_JOB = ("horovodjob_training_", "horovodjob_job_failed_")
-BOUNDED = {"namespace", "phase", "reason", "resource", "verb", "code", "result"}
+OF_A_JOB = ("horovodjob_training_", "horovodjob_slowest_rank_", "horovodjob_job_failed_")
+BOUNDED = {"namespace", "phase", "reason", "resource", "verb", "code", "result", "cause"}
 
 
 def families() -> list[Metric]:

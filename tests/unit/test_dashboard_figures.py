@@ -120,6 +120,7 @@ def test_what_the_program_reports_now_is_text() -> None:
         ("Best loss", "1.1 in epoch 2"),
         ("Goodput", "83.2 %"),
         ("Slowest rank", "5 (train-worker-2, gpu-7), 1.5 times the median in input"),
+        ("Lost time", "input 100.0 %"),
     ]
     assert progress_facts(job("train")) == []
 

@@ -187,6 +187,12 @@ JOBS = Dashboard(
             "Restarts in an hour",
             {"{{reason}}": f"sum by (reason) (increase(horovodjob_restarts_total{OF_NAMESPACE}[1h]))"},
         ),
+        Panel(
+            "GPU hours of finished jobs",
+            {"{{cause}}": f"sum by (cause) (increase(horovodjob_gpu_seconds_total{OF_NAMESPACE}[1d])) / 3600"},
+            description="In a day, by what they were used for: steps are those that were kept.",
+        ),
+        Panel("Slowest rank / median", {"{{namespace}}/{{name}}": f"horovodjob_slowest_rank_ratio{OF_JOB}"}),
         Panel("Created to placed", _quantiles("horovodjob_queue_duration_seconds", "1h"), unit="s"),
         Panel("Created to running", _quantiles("horovodjob_start_duration_seconds", "1h"), unit="s"),
         Panel("Running to the end", _quantiles("horovodjob_run_duration_seconds", "1h"), unit="s"),

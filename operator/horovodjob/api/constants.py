@@ -159,6 +159,7 @@ class EventReason(StrEnum):
     RESIZED = "Resized"
     TRAINING_STALLED = "TrainingStalled"
     NODE_FAILS = "NodeFails"
+    SLOW_RANK = "SlowRank"
     SCHEDULING_TIMEOUT = "SchedulingTimeout"
     SUSPENDED = "Suspended"
     RESUMED = "Resumed"

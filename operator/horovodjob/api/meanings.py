@@ -90,6 +90,8 @@ EVENTS: Mapping[EventReason, str] = {
     EventReason.RESIZED: "The size of an elastic job changed, or one of its workers ended by itself.",
     EventReason.TRAINING_STALLED: "The training completes no steps; the message names the rank that the others wait "
     "for.",
+    EventReason.SLOW_RANK: "A rank has needed a third more time for its part of a step than the median of the ranks, "
+    "for a minute.",
     EventReason.NODE_FAILS: "One node has ended three attempts in a row, and no other node of the job did.",
     EventReason.SCHEDULING_TIMEOUT: "Some pods had no node, or did not start, in time. All are created again later.",
     EventReason.SUSPENDED: "The pods are being deleted.",

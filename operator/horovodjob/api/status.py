@@ -123,6 +123,53 @@ class Best(Model):
     epoch: Count | None = Field(None, description="Epoch that had the best value, from 1.")
 
 
+class SlowestRank(Model):
+    """A rank that needs a third more time for its part of a step than the median of the ranks, for a minute."""
+
+    rank: Count = Field(description="Number of the rank.")
+    pod: str = Field("", max_length=253, description="Pod of the rank.")
+    node: str = Field("", max_length=253, description="Node of the pod.")
+    ratio: float = Field(ge=1, description="Its own time for a step, without the exchange, in relation to the median.")
+    section: str = Field(
+        "", max_length=16, description="Where it needs the time: input or compute; empty if that is unknown."
+    )
+
+
+class GoodputSeconds(Model):
+    """What time was used for, in seconds."""
+
+    steps: Count = Field(0, description="Steps that were kept, without input and exchange.")
+    starting: Count = Field(0, description="Starts of pods, of mpirun and of the program, also after restarts.")
+    setup: Count = Field(0, description="Set-up and compilation, until the first step of an attempt is complete.")
+    input: Count = Field(0, description="Waiting for batches.")
+    exchange: Count = Field(0, description="Waiting for other ranks in exchanges.")
+    validation: Count = Field(0, description="Validations.")
+    checkpoints: Count = Field(0, description="Checkpoints for which the training waited.")
+    stalled: Count = Field(0, description="Stalls: no step was completed.")
+    lost_steps: Count = Field(0, description="Steps that were done again after a restart.")
+    restart_delay: Count = Field(0, description="Delays before restarts.")
+
+
+class AttemptGoodput(Model):
+    """The part of the newest attempt that has reported."""
+
+    number: int = Field(ge=1, description="Number of the attempt.")
+    percent: float = Field(ge=0, le=100, description="Share of the steps in the time of its program.")
+    seconds: GoodputSeconds = Field(GoodputSeconds(), description="What the time of its program was used for.")
+    steps: Count = Field(0, description="Number of the last completed step.")
+    first_step: Count | None = Field(
+        None, description="Number of the step that it continued from; absent if the program does not know it."
+    )
+
+
+class Goodput(Model):
+    """The share of the time of the job that became steps which were kept. Time in queues and suspension is outside."""
+
+    percent: float = Field(ge=0, le=100, description="Share of the steps that were kept in the time of the job.")
+    seconds: GoodputSeconds = Field(GoodputSeconds(), description="What the time of all attempts was used for.")
+    attempt: AttemptGoodput = Field(description="The part of the newest attempt.")
+
+
 class Training(Model):
     """Progress of the training, as rank 0 reports it."""
 
@@ -155,6 +202,12 @@ class Training(Model):
         max_length=MAX_METRICS,
         description="Lowest and highest value of each metric after any epoch, also of those that the history no longer "
         "has.",
+    )
+    slowest_rank: SlowestRank | None = Field(
+        None, description="The slowest rank, if it has needed a third more time than the median for a minute."
+    )
+    goodput: Goodput | None = Field(
+        None, description="What the time of the job was used for; absent until the program has reported."
     )
 
 

@@ -30,8 +30,7 @@ from horovodjob_cli.errors import CliError, NotFound, UsageError
 Object = dict[str, Any]
 JOBS = {"group": GROUP, "version": VERSION, "plural": PLURAL}
 MERGE_PATCH = "application/merge-patch+json"
-# A page is in memory three times while it is read: as bytes, as text and as objects.
-OBJECTS_OF_A_PAGE = 200
+OBJECTS_OF_A_PAGE = 500
 LIST_SECONDS = (10, 60)
 
 

@@ -105,7 +105,9 @@ def compare(
         )
     settings = {each: f"settings.{json.dumps(each)}" for each in rows[0]["settings"]}
     if output is None or isinstance(output, Format):
-        return CommandResult(rows, table=ShortTable({"Job": "job", **_value_columns(chosen, goal), **settings}))
+        goodput = {"Goodput %": "goodput"} if any(row["goodput"] is not None for row in rows) else {}
+        columns = {"Job": "job", **_value_columns(chosen, goal), **goodput, **settings}
+        return CommandResult(rows, table=ShortTable(columns))
     flat = [{"job": row["job"], **_values(row), **_shown(row["settings"])} for row in rows]
     plots.write_picture(Path(output), jobs, [chosen], flat)
     message(f"wrote {output}")

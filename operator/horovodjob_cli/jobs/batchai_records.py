@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from horovodjob import lost_time
 from horovodjob.api.constants import LABEL_EXPERIMENT, PLURAL, ExecutionState, Phase
 from horovodjob.batchai.names import display_name as display_name
 from horovodjob_cli.output import Description, ListTable
@@ -45,6 +46,8 @@ JOB_DESCRIPTION = Description(
         "Epoch": "training.epoch",
         "Epochs": "training.epochs",
         "Metrics": "training.metrics",
+        "Slow rank": "slowRank",
+        "Goodput": "goodput",
         "Expected end": "executionState == 'running' && training.eta || null",
         "Age": "age",
         "Duration": "duration",
@@ -90,6 +93,8 @@ def job_record(job: Object) -> Object:
         "preemptions": status.get("preemptions", 0),
         "progress": (status.get("training") or {}).get("percent") or None,
         "training": status.get("training"),
+        "goodput": lost_time.goodput_text(status.get("training")),
+        "slowRank": lost_time.slow_rank_text(status.get("training")),
     }
 
 

@@ -102,8 +102,21 @@ def usage_record(job: Object, pod: Object, metrics: Object | None, gpus: Sequenc
         "gpuPercent": " ".join("-" if gpu["percent"] is None else str(gpu["percent"]) for gpu in gpus or ()) or None,
         "gpuMemory": f"{_gib(known, 'usedMiB')}/{_gib(known, 'totalMiB')} GiB" if known else None,
         "gpus": list(gpus) if gpus is not None else None,
-        "note": f"GPU {', '.join(map(str, idle))} idle" if idle else None,
+        "note": "; ".join(filter(None, [_idle_note(idle), _slow_note(job, pod)])) or None,
     }
+
+
+def _idle_note(idle: Sequence[int]) -> str:
+    return f"GPU {', '.join(map(str, idle))} idle" if idle else ""
+
+
+def _slow_note(job: Object, pod: Object) -> str:
+    """That the slowest rank is in this pod."""
+    found = (job.get("status", {}).get("training") or {}).get("slowestRank") or {}
+    if found.get("pod") != pod["metadata"]["name"]:
+        return ""
+    section = f", mostly {found['section']}" if found.get("section") else ""
+    return f"rank {found['rank']} is slow: {found['ratio']:.2f} times the median{section}"
 
 
 def ranks(job: Object, pod: Object) -> str | None:

@@ -7,6 +7,7 @@ from horovodjob.api.constants import ConditionType, EventReason, Phase, Reason
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.domain.failed_nodes import repeated_node, repeated_node_text
+from horovodjob_operator.domain.goodput import slowest_rank_text
 from horovodjob_operator.domain.messages import count_text
 
 # Phases in which all pods of the attempt have a node.
@@ -61,6 +62,8 @@ def events_between(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus
         events += _elastic_events(old, new)
     if (stall := _stall(new)) and not _stall(old):
         events.append(Event(EventReason.TRAINING_STALLED, stall, is_warning=True))
+    if (slow := slowest_rank_text(new.training)) and not slowest_rank_text(old.training):
+        events.append(Event(EventReason.SLOW_RANK, slow, is_warning=True))
     if new.errors != old.errors and (node := repeated_node(new.errors)) and node != repeated_node(old.errors):
         events.append(Event(EventReason.NODE_FAILS, repeated_node_text(node, new.errors), is_warning=True))
     return tuple(events)

@@ -193,7 +193,7 @@ class ProgressReport(Training):
 
     def training(self, stored: Training | None) -> Training:
         """The part that the status contains, with the epochs that were stored before those of the report."""
-        own = {"attempt", "percent", "history", "monitor", "modes", "extremes", "best"}
+        own = {"attempt", "percent", "history", "monitor", "modes", "extremes", "best", "goodput", "slowest_rank"}
         history = merged_history(stored.history if stored else (), self.history)
         extremes = self._merged_extremes(stored.extremes if stored else {})
         return Training(

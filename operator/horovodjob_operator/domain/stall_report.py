@@ -1,7 +1,7 @@
 """Reports of the watch of rank 0 about a training that makes no progress: their format. Pure."""
 
 import json
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
@@ -18,6 +18,7 @@ def _line(text: str) -> str:
     return " ".join("".join(each if each.isprintable() else " " for each in clean_text(text)).split())
 
 
+Seconds = Annotated[float, Field(ge=0, le=10**12)]
 Line = Annotated[str, AfterValidator(_line)]
 
 
@@ -49,12 +50,48 @@ class Stall(Model):
     """The deadline of the user has passed, and the watch ends the attempt."""
 
 
+class ReportedSlowRank(Model):
+    """A rank that needs more time for its part of a step than the others."""
+
+    model_config = ConfigDict(allow_inf_nan=False, strict=True)
+    rank: Count
+    pod: Annotated[Line, Field(max_length=253)] = ""
+    ratio: Annotated[float, Field(ge=1, le=10**6)]
+    section: Literal["", "input", "compute"] = ""
+
+
+class ReportedSeconds(Model):
+    """What the time of rank 0 was used for."""
+
+    model_config = ConfigDict(allow_inf_nan=False, strict=True)
+    steps: Seconds = 0
+    setup: Seconds = 0
+    input: Seconds = 0
+    exchange: Seconds = 0
+    validation: Seconds = 0
+    checkpoints: Seconds = 0
+    stalled: Seconds = 0
+
+
+class UsageReport(Model):
+    """What the time of an attempt was used for, and which rank is slow."""
+
+    model_config = ConfigDict(allow_inf_nan=False, strict=True)
+    seconds: ReportedSeconds
+    steps: Count = 0
+    """The number of the last completed step."""
+    first_step: Count | None = None
+    """The number of the step that the attempt continued from, if the program knows it."""
+    slowest_rank: ReportedSlowRank | None = None
+
+
 class StallReport(Model):
     """A report about a stall, or about its end, which has none."""
 
     model_config = ConfigDict(allow_inf_nan=False, strict=True)
     attempt: int = Field(ge=1)
     stall: Stall | None
+    usage: UsageReport | None = None
     changes: str = Field("", exclude=True, max_length=0)
 
 

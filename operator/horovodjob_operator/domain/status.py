@@ -23,11 +23,13 @@ from horovodjob.api.status import (
     Training,
 )
 from horovodjob_operator.domain import names
+from horovodjob_operator.domain.checks.backoff import restart_at
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.checks.queueing import queue_note
 from horovodjob_operator.domain.checks.table import compute_outcome
 from horovodjob_operator.domain.foreign_text import clean_text
+from horovodjob_operator.domain.goodput import has_slow_rank_news, with_usage
 from horovodjob_operator.domain.job_errors import newest_errors
 from horovodjob_operator.domain.late_reports import with_late_report
 from horovodjob_operator.domain.messages import MAX_MESSAGE_CHARACTERS
@@ -80,7 +82,12 @@ def next_status(context: JobContext) -> tuple[HorovodJobStatus, Outcome | None]:
         return _stalled_status(job, observed.refusal, now.replace(microsecond=0)), None
     context = with_late_report(context)
     outcome = _with_queue_note(context, compute_outcome(context))
-    return _status(context, outcome, now.replace(microsecond=0)), outcome
+    status = _status(context, outcome, now.replace(microsecond=0))
+    if status == job.status and not has_slow_rank_news(job, observed.usage):
+        return status, outcome  # what the time was used for changes all the time, and is no reason to write
+    next_at = restart_at(job.model_copy(update={"status": status}), now) if outcome.failure else None
+    delay = max((next_at - now).total_seconds(), 0) if next_at else 0
+    return with_usage(job, status, observed.usage, observed.pods, delay, now), outcome
 
 
 def _with_queue_note(context: JobContext, outcome: Outcome) -> Outcome:
@@ -264,15 +271,21 @@ def _changed_conditions(
 
 def _training(old: HorovodJobStatus, report: ProgressReport | None) -> Training | None:
     """The newest progress of the current attempt; until there is one, that of the previous attempt."""
-    return report.training(old.training) if report and report.attempt == old.attempt else old.training
+    if report is None or report.attempt != old.attempt:
+        return old.training
+    training, known = report.training(old.training), old.training
+    if known is None:
+        return training
+    return training.model_copy(update={"goodput": known.goodput, "slowest_rank": known.slowest_rank})
 
 
 def _resumed_training(old: HorovodJobStatus) -> Training | None:
     """The history and the best values alone: a resumed job has no progress before it reports again."""
     known = old.training
-    if known is None or not known.history:
+    if known is None or not (known.history or known.goodput):
         return None
-    return Training(progress=0, percent="0%", history=known.history, best=known.best, extremes=known.extremes)
+    kept = {name: getattr(known, name) for name in ("history", "best", "extremes", "goodput")}
+    return Training(progress=0, percent="0%", **kept)
 
 
 def _is_prepared(context: JobContext, phase: Phase) -> bool:

@@ -82,9 +82,14 @@ def jobs(api: Api, operator: Operator) -> dict[str, Job]:
     made["failed"].wait("Failed")
     assert post(operator, token_of(made["running"])) == 204
     wait_for("the report", lambda: made["running"].status.get("training"))
+    slowest = {"rank": 1, "pod": "running-worker-1", "ratio": 1.5, "section": "compute"}
+    usage = {"seconds": {"steps": 80.0, "input": 20.0}, "steps": 120, "firstStep": 0, "slowestRank": slowest}
     stall = {"since": "2026-11-26T14:32:10Z", "others": "all 2 ranks wait in the exchange"}
-    assert post(operator, token_of(made["running"]), stall=stall) == 204
+    assert post(operator, token_of(made["running"]), stall=stall, usage=usage) == 204
     made["running"].wait_for_condition("Progressing", status="False", reason="TrainingStalled")
+    training = made["running"].status["training"]
+    assert (training["slowestRank"]["node"], training["goodput"]["seconds"]["steps"]) == ("node-1", 80)
+    wait_for("the event", lambda: made["running"].events()["SlowRank"] == 1)
     return made
 
 
@@ -146,6 +151,7 @@ def test_prometheus_has_the_values_of_the_jobs(monitored: Monitored) -> None:
     is_there(f"horovodjob_training_progress_ratio{of_job}", 0.13)
     is_there(f"horovodjob_training_samples_per_second{of_job}", 5120)
     is_there(f"horovodjob_training_loss{of_job}", 1.1)
+    is_there(f"horovodjob_slowest_rank_ratio{of_job}", 1.5)
     is_there(f"horovodjob_training_eta_timestamp_seconds{of_job}", 1896091200)
     is_there('horovodjob_operator_progress_reports_total{result="accepted"}', 2)
 
@@ -181,14 +187,15 @@ def test_only_series_of_running_and_failed_jobs_have_the_name_of_a_job_and_the_f
     monitored: Monitored,
 ) -> None:
     with_job = {
-        metric["__name__"] for metric in series(monitored.prometheus) if set(monitored.jobs) & set(metric.values())
+        metric["__name__"] for metric in series(monitored.prometheus) if set(monitored.jobs) & {metric.get("name")}
     }
     assert with_job
-    assert all(name.startswith(("horovodjob_training_", "horovodjob_job_failed_")) for name in with_job)
+    of_jobs = ("horovodjob_training_", "horovodjob_slowest_rank_", "horovodjob_job_failed_")
+    assert all(name.startswith(of_jobs) for name in with_job)
     for name in ("running", "queued", "starting", "stalled", "failed"):
         monitored.jobs[name].delete()
-    of_jobs = '{__name__=~"horovodjob_(training|oldest|earliest|jobs_stalled).*"}'
-    left = f'{of_jobs} or horovodjob_jobs{{phase=~"Running|Queued|Starting"}}'
+    of_running = '{__name__=~"horovodjob_(training|slowest|oldest|earliest|jobs_stalled).*"}'
+    left = f'{of_running} or horovodjob_jobs{{phase=~"Running|Queued|Starting"}}'
     # The series of a leader is there after each scrape that did not fail.
     scraped_without = f"horovodjob_operator_leader unless on () ({left})"
     wait_for("the end of the series", lambda: monitored.prometheus.query(scraped_without))

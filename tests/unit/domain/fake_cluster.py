@@ -17,7 +17,7 @@ from horovodjob_operator.domain.plan import Plan, plan_for
 from horovodjob_operator.domain.pods.observed import KubeletWarning, Observed, Refusal
 from horovodjob_operator.domain.pods.pod import ContainerTermination, Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
-from horovodjob_operator.domain.stall_report import StallReport
+from horovodjob_operator.domain.stall_report import StallReport, UsageReport
 from horovodjob_operator.domain.status import next_status
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -62,8 +62,14 @@ class FakeCluster:
             autoscaler_read_at=self.now,
             progress_report=self.progress_report,
             stall_report=self.stall_report,
+            usage=self._usage,
             node_conditions=self.node_conditions,
         )
+
+    @property
+    def _usage(self) -> UsageReport | None:
+        report = self.stall_report
+        return report.usage if report and report.attempt == self.job.status.attempt else None
 
     @property
     def context(self) -> JobContext:

@@ -33,9 +33,11 @@ from horovodjob_trainer.watch.judgement import (
 )
 from horovodjob_trainer.watch.peers import Peer, ask, question
 from horovodjob_trainer.watch.sections import Section, limit_seconds
+from horovodjob_trainer.watch.usage import SlowRank, SlowRanks, Usage, seconds_by_cause
 
 CHECK_SECONDS = 1.0
 REPORT_SECONDS = 30.0
+COMPARISON_SECONDS = 20.0
 FILE_SECONDS = 5.0
 MAX_BLAMED = 8
 ENDED = "ProgressDeadlineExceeded"
@@ -70,7 +72,13 @@ class Watch:
         self.peers = [Peer(**{**each, "addresses": tuple(each["addresses"])}) for each in settings.peers]
         self.client = ProgressClient.from_environment(os.environ, say) if settings.rank == 0 else None
         self.stalled_since = self.reported_at = 0.0
+        self.slow_ranks = SlowRanks()
+        self.slowest: SlowRank | None = None
+        self.stall: dict[str, Any] | None = None
+        self.compares_at = time.monotonic() + COMPARISON_SECONDS
+        self.comparison: threading.Thread | None = None
         self.stacks_lock = threading.Lock()
+        self.post_lock = threading.Lock()
 
     def run(self) -> None:
         """Answer questions and, for rank 0, check the progress, until the rank has ended."""
@@ -81,6 +89,7 @@ class Watch:
             ready, _, _ = select.select([listener.fileno(), self.settings.lifeline], [], [], wait)
             # A process that the rank has forked holds its end of the pipe too.
             if self.settings.lifeline in ready or os.getppid() != self.settings.pid:
+                self._end()
                 return
             if listener.fileno() in ready:
                 with suppress(OSError):
@@ -96,8 +105,14 @@ class Watch:
             asked = question(connection, self.token)
             if asked == "state":
                 connection.sendall(json.dumps(asdict(self.state())).encode() + b"\n")
+            elif asked == "usage":
+                connection.sendall(json.dumps(asdict(self.usage())).encode() + b"\n")
             elif asked == "stacks":
                 connection.sendall(json.dumps({"stacks": self.stacks()}).encode() + b"\n")
+
+    def usage(self) -> Usage:
+        """What the rank has used its time for."""
+        return Usage.of(self.numbers, time.monotonic())
 
     def stacks(self) -> str:
         """The Python stacks of the rank, or how the kernel sees it."""
@@ -147,10 +162,66 @@ class Watch:
             deadline = deadline_seconds(settings.deadline, section, steps)
         if not is_known or seconds < min(limit, deadline or limit):
             self._end_stall()
+            if time.monotonic() >= self.compares_at and (self.comparison is None or not self.comparison.is_alive()):
+                self.compares_at = time.monotonic() + COMPARISON_SECONDS
+                self.comparison = threading.Thread(target=self.compare, daemon=True)
+                self.comparison.start()
             return
         is_over = deadline is not None and seconds >= deadline
         if not self.stalled_since or is_over or time.monotonic() - self.reported_at >= REPORT_SECONDS:
             self._report(since, deadline if is_over else None)
+
+    def compare(self) -> None:
+        """Compare what the ranks need by themselves, and report it with what the time was used for."""
+        if not self.numbers[Field.STEPS_IN_ATTEMPT]:
+            return
+        answers = ask(self.peers, "usage", self.token)
+        ranks = {self.settings.rank: self.usage()} | {rank: Usage(**answer) for rank, answer in answers.items()}
+        before, found = self.slowest, self.slow_ranks.add(time.monotonic(), ranks)
+        self.slowest = found
+        if found and (before is None or before.rank != found.rank):
+            section = f", most of it in its {found.section}" if found.section else ""
+            say(
+                f"SlowRank: rank {found.rank} on {self._host(found.rank)} needs {found.ratio:.2f} times as long for a "
+                f"step as the median of the ranks, without the exchange{section}"
+            )
+        with self.post_lock:
+            self._post_all()
+
+    def _host(self, rank: int) -> str:
+        return next((each.host for each in self.peers if each.rank == rank), self.settings.host)
+
+    def _end(self) -> None:
+        """Report the last numbers: the rank has ended."""
+        if self.client is not None and self.numbers[Field.STEPS_IN_ATTEMPT]:
+            with self.post_lock:
+                self._post_all()
+            self.client.close()
+
+    def _send(self, stall: dict[str, Any] | None) -> None:
+        with self.post_lock:
+            self.stall = stall
+            self._post_all()
+
+    def _post_all(self) -> None:
+        """Post everything that is known: a report replaces one that is still in the queue."""
+        if self.client is not None:
+            self.client.post({"attempt": self.settings.attempt, "stall": self.stall, "usage": self._usage_report()})
+
+    def _usage_report(self) -> dict[str, Any]:
+        numbers = self.numbers
+        ongoing = time.monotonic() - numbers[Field.SINCE]
+        causes = seconds_by_cause(numbers, ongoing, is_stalled=bool(self.stalled_since))
+        report: dict[str, Any] = {
+            "seconds": {cause: round(seconds, 2) for cause, seconds in causes.items()},
+            "steps": int(numbers[Field.STEPS]),
+        }
+        if numbers[Field.HAS_POSITION]:
+            report["firstStep"] = int(numbers[Field.FIRST_STEP])
+        if found := self.slowest:
+            slow = {"rank": found.rank, "pod": self._host(found.rank), "ratio": round(found.ratio, 2)}
+            report["slowestRank"] = slow | ({"section": found.section} if found.section else {})
+        return report
 
     def _report(self, since: float, deadline: float | None) -> None:
         states = self._states()
@@ -178,8 +249,7 @@ class Watch:
         if self.stalled_since:
             self.stalled_since = 0.0
             say("the training continues")
-            if self.client is not None:
-                self.client.post({"attempt": self.settings.attempt, "stall": None})
+            self._send(None)
 
     def _states(self) -> list[RankState]:
         answers = ask(self.peers, "state", self.token)
@@ -205,7 +275,7 @@ class Watch:
             "steps": int(self.numbers[Field.STEPS]),
             "isOver": is_over,
         }
-        self.client.post({"attempt": self.settings.attempt, "stall": stall})
+        self._send(stall)
 
     def _last_step(self) -> datetime:
         """When the last step was completed; without one, when the section began."""

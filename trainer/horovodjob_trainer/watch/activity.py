@@ -30,6 +30,12 @@ class Field(IntEnum):
     EXCHANGES = 7  # exchanges outside of a graph that this rank waits in
     PLACE = 8
     SAMPLED = 9  # when Python code of this rank has run last
+    WAITED = 10  # seconds of steps in which this rank waited in exchanges outside of a graph
+    WAITED_IN_GRAPH = 11
+    FIRST_STEP = 12  # the number of the step before the first one of this attempt
+    HAS_POSITION = 13  # whether the numbers of steps are those of the run, and not of this process
+    STALLED = 14  # seconds without progress that were a stall
+    SECONDS = 16  # and the following ones: how long this rank was in each section
 
 
 class Activity:
@@ -40,7 +46,11 @@ class Activity:
         os.ftruncate(self.descriptor, mmap.PAGESIZE)
         self._numbers = memoryview(mmap.mmap(self.descriptor, mmap.PAGESIZE)).cast("d")
         self._longest: dict[Section, float] = {}
+        self._section = Section.OUTSIDE
         self._has_position, self._step_seconds = False, 0.0
+        self._has_first_step, self._exchange_since = False, 0.0
+        self.limit: float | None = None
+        """Replaces the automatic limits after the second step."""
         self._numbers[Field.SINCE] = time.monotonic()
 
     def __getitem__(self, field: Field) -> float:
@@ -52,14 +62,15 @@ class Activity:
     @property
     def current(self) -> Section:
         """The section of this rank."""
-        return Section(int(self[Field.SECTION]))
+        return self._section
 
     def enter(self, section: Section) -> None:
         """Begin a section."""
         now = self._record_duration()
         self[Field.LONGEST] = self._longest.get(section, 0.0)
         self[Field.SINCE] = now
-        self[Field.SECTION] = section
+        self._section = section
+        self._numbers[Field.SECTION] = section
 
     @contextmanager
     def section(self, section: Section) -> Iterator[None]:
@@ -94,29 +105,45 @@ class Activity:
         if steps and not is_stall:  # the first one compiles
             usual = self[Field.STEP_SECONDS]
             self[Field.STEP_SECONDS] = 0.9 * usual + 0.1 * seconds if usual else seconds
+        number = self[Field.STEPS] + 1 if position is None else position
+        if not self._has_first_step:
+            self._has_first_step = True
+            self[Field.FIRST_STEP], self[Field.HAS_POSITION] = number - 1, self._has_position
         self[Field.STEPS_IN_ATTEMPT] = steps + 1
-        self[Field.STEPS] = self[Field.STEPS] + 1 if position is None else position
+        self[Field.STEPS] = number
         self[Field.STEP_TIME] = time.time()
 
     @contextmanager
     def exchange(self) -> Iterator[None]:
         """Within this context, the rank waits for other ranks."""
         self[Field.EXCHANGES] += 1
+        if self[Field.EXCHANGES] == 1:
+            self._exchange_since = time.monotonic()
         try:
             yield
         finally:
             self[Field.EXCHANGES] -= 1
+            if not self[Field.EXCHANGES] and self.current is Section.STEP:
+                self[Field.WAITED] += time.monotonic() - self._exchange_since
 
     def _record_duration(self) -> float:
-        now, section = time.monotonic(), self.current
-        if section in (Section.INPUT, Section.STEP):
-            self._step_seconds += now - self[Field.SINCE]
-        if not self._is_stall(now - self[Field.SINCE]):
-            self._longest[section] = max(self._longest.get(section, 0.0), now - self[Field.SINCE])
+        now, section, numbers = time.monotonic(), self._section, self._numbers
+        seconds = now - numbers[Field.SINCE]
+        if section is Section.INPUT or section is Section.STEP:
+            self._step_seconds += seconds
+        longest = self._longest.get(section, 0.0)
+        if seconds > longest:
+            if self._is_stall(seconds):
+                numbers[Field.STALLED] += seconds
+                return now
+            self._longest[section] = seconds
+        numbers[Field.SECONDS + section] += seconds
         return now
 
     def _is_stall(self, seconds: float) -> bool:
         """Whether so long a section was a stall, which says nothing about the usual times."""
+        if self.limit is not None and self[Field.STEPS_IN_ATTEMPT] > 1:
+            return seconds > self.limit
         longest = self._longest.get(self.current, 0.0)
         return seconds > limit_seconds(self.current, longest, self[Field.STEPS_IN_ATTEMPT])
 

@@ -1,6 +1,7 @@
 """Marks in the graph of a step: whether a rank still reads and computes, or waits for the others.
 
-A mark is an assignment to a variable in the memory of the host, which takes some microseconds.
+A mark is an assignment to a variable in the memory of the host, which takes some microseconds. With the times of the
+marks, a rank knows how long it has waited.
 """
 
 from collections.abc import Sequence
@@ -17,16 +18,43 @@ def create_marker() -> None:
     """Let the graphs that are traced from now on have marks."""
     if not _variables:
         with tf.init_scope(), tf.device("/CPU:0"):
-            _variables.append(tf.Variable(int(Place.COMPUTATION), trainable=False, dtype=tf.int64, name="watch_marker"))
+            # Since when this rank waits, and 0 if it does not; and how long it has waited.
+            for name in ("watch_since", "watch_waited"):
+                _variables.append(tf.Variable(0.0, trainable=False, dtype=tf.float64, name=name))
 
 
 def mark(place: Place, after: Sequence[Any] = ()) -> None:
     """Mark that this rank is at a place of its step, as soon as these tensors exist."""
-    if _variables:
-        with tf.control_dependencies([each for each in after if each is not None]), tf.device("/CPU:0"):
-            _variables[0].assign(int(place), read_value=False)
+    if not _variables or tf.executing_eagerly():  # an exchange outside of a graph shows itself
+        return
+    since, waited = _variables
+    dependencies = [each for each in after if each is not None]
+    if place is Place.EXCHANGE and dependencies:  # the gradient of the first weights is the last one to be computed
+        dependencies.append(_on_host(dependencies[0]))
+    with tf.control_dependencies(dependencies), tf.device("/CPU:0"):
+        now = tf.timestamp()
+        if place is Place.EXCHANGE:
+            since.assign(now, read_value=False)
+        else:
+            waited.assign_add(now - since, read_value=False)
+            since.assign(0.0, read_value=False)
+
+
+def _on_host(tensor: Any) -> Any:
+    """What exists when the device has computed the tensor: for a GPU, a copy of a number, which is not ahead of it."""
+    if not tf.config.list_logical_devices("GPU") or tensor.dtype.is_integer:
+        return tensor
+    values = tensor.values if isinstance(tensor, tf.IndexedSlices) else tensor
+    first = tf.reshape(values, [-1])[:1]
+    with tf.device("/CPU:0"):
+        return tf.identity(first)
 
 
 def marked_place() -> Place:
     """The newest mark."""
-    return Place(int(_variables[0].numpy())) if _variables else Place.COMPUTATION
+    return Place.EXCHANGE if _variables and float(_variables[0].numpy()) else Place.COMPUTATION
+
+
+def waited_seconds() -> float:
+    """How long this rank has waited for the others in graphs."""
+    return float(_variables[1].numpy()) if _variables else 0.0

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from horovodjob_trainer.launch import Launch, hostname
 from horovodjob_trainer.watch import peers
 from horovodjob_trainer.watch.activity import ACTIVITY, Field
-from horovodjob_trainer.watch.marker import create_marker, marked_place
+from horovodjob_trainer.watch.marker import create_marker, marked_place, waited_seconds
 from horovodjob_trainer.watch.sections import Section
 from horovodjob_trainer.watch.stacks import register_stacks
 
@@ -70,6 +70,7 @@ def watched(exchange: Ranks) -> Iterator[None]:
 
 def _start(exchange: Ranks) -> None:
     create_marker()
+    ACTIVITY.limit = float(os.environ.get(LIMIT_VARIABLE) or 0) or None
     if not _sampler:
         _sampler.append(threading.Thread(target=_sample, name="watch", daemon=True))
         _sampler[0].start()
@@ -119,9 +120,14 @@ def _stop() -> None:
 
 
 def _sample() -> None:
-    """Show each second that Python code runs, and where in its step this rank is."""
+    """Show each second that Python code runs, where in its step this rank is, and how long it has waited."""
+    before = 0.0
     while True:
         ACTIVITY[Field.PLACE] = int(marked_place())
+        waited = waited_seconds()
+        if not ACTIVITY[Field.STEPS_IN_ATTEMPT]:
+            before = waited - ACTIVITY[Field.WAITED_IN_GRAPH]  # the first step is a part of the start
+        ACTIVITY[Field.WAITED_IN_GRAPH] = waited - before
         ACTIVITY[Field.SAMPLED] = time.monotonic()
         time.sleep(SAMPLE_SECONDS)
 

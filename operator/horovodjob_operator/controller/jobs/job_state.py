@@ -18,7 +18,7 @@ from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
 from horovodjob_operator.domain.queues.queue import Queue, QueueProblem
 from horovodjob_operator.domain.resource_quota import PodUsage
-from horovodjob_operator.domain.stall_report import StallReport
+from horovodjob_operator.domain.stall_report import StallReport, UsageReport
 
 # The garbage collector removes the first after it has orphaned the objects of a job, the second after their deletion.
 COLLECTOR_FINALIZERS = {"orphan", "foregroundDeletion"}
@@ -55,6 +55,8 @@ class JobState:
     """Pods deleted since the last reconciliation, by name."""
     progress_report: ProgressReport | None = None
     stall_report: StallReport | None = None
+    usage: tuple[int, UsageReport] | None = None
+    """What the time of an attempt was used for, with the number of the attempt."""
     node_conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     node_conditions_of: tuple[int, bool] | None = None
     """For which attempt they were read, and whether it had ended."""
@@ -128,6 +130,7 @@ class JobState:
             autoscaler_read_at=self.autoscaler_read_at,
             progress_report=self.progress_report,
             stall_report=self.stall_report,
+            usage=self.usage[1] if self.usage and self.usage[0] == self.job.status.attempt else None,
             node_conditions=self.node_conditions,
             queue=queue,
             has_scripts=has_scripts,

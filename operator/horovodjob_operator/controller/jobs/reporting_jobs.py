@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.jobs.job_store import JobStore
+from horovodjob_operator.domain.goodput import has_slow_rank_news
 from horovodjob_operator.domain.progress_report import ProgressReport, TokenClaim, may_report
 from horovodjob_operator.domain.stall_report import StallReport
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
@@ -26,7 +27,11 @@ class ReportingJobs:
         """Stores a report and enqueues its job."""
         if state := self._store.states.get(job.key):
             if isinstance(report, StallReport):
-                state.stall_report = report
+                before, state.stall_report = state.stall_report, report
+                state.usage = (report.attempt, report.usage) if report.usage else state.usage
+                is_stall = report.stall is not None or (before is not None and before.stall is not None)
+                if not is_stall and not has_slow_rank_news(state.job, report.usage):
+                    return  # It is written with the next change, and causes none.
             else:  # a step was completed
                 state.progress_report, state.stall_report = report, None
             self._enqueue(job.key)

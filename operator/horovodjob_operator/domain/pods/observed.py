@@ -10,7 +10,7 @@ from horovodjob_operator.domain.autoscaler import AutoscalerEvent
 from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
 from horovodjob_operator.domain.queues.queue import Queue
-from horovodjob_operator.domain.stall_report import StallReport
+from horovodjob_operator.domain.stall_report import StallReport, UsageReport
 
 
 class KubeletEventReason(StrEnum):
@@ -81,6 +81,8 @@ class Observed:
     """The newest report about a stall or its end, unless one of progress is newer."""
     queue: Queue | None = None
     """The queue of the job, or one that it has left; None if it has none."""
+    usage: UsageReport | None = None
+    """The newest report about what the time of the current attempt was used for."""
     node_conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The problems that the nodes of the attempt reported when it ended or stalled, if the operator may read them."""
     has_scripts: bool = False

@@ -1,0 +1,117 @@
+"""What the time of the ranks was used for, and which rank is slower than the others. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median_low
+from typing import Any
+
+from horovodjob_trainer.watch.activity import Field
+from horovodjob_trainer.watch.sections import Section
+
+# A rank is slow if it needs a third more than the median for a minute. What is small in a step delays nobody.
+SLOW_RATIO = 4 / 3
+SLOW_SECONDS = 60.0
+LEAST_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Seconds of one rank since its start."""
+
+    at: float
+    """When this was read, by the clock of the rank."""
+    steps: float
+    input: float
+    """Waiting for batches."""
+    compute: float
+    """In steps, without waiting for batches and for other ranks."""
+    exchange: float
+
+    @classmethod
+    def of(cls, numbers: Any, at: float) -> "Usage":
+        """What the record of a rank says."""
+        waited = numbers[Field.WAITED] + numbers[Field.WAITED_IN_GRAPH]
+        in_steps = numbers[Field.SECONDS + Section.STEP]
+        exchange = min(max(waited, 0.0), in_steps)
+        return cls(
+            at=at,
+            steps=numbers[Field.STEPS_IN_ATTEMPT],
+            input=numbers[Field.SECONDS + Section.INPUT],
+            compute=in_steps - exchange,
+            exchange=exchange,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRank:
+    """A rank that the others wait for in each step."""
+
+    rank: int
+    ratio: float
+    """Its own time for a step, in relation to the median of the ranks."""
+    section: str
+    """Where it needs the time: input or compute; empty if that is not known."""
+
+
+@dataclass(slots=True)
+class SlowRanks:
+    """Compares what the ranks need by themselves between two exchanges."""
+
+    before: Mapping[int, Usage] = field(default_factory=dict)
+    since: dict[int, float] = field(default_factory=dict)
+    """Since when each slow rank has been slow."""
+    compared_at: float | None = None
+
+    def add(self, now: float, ranks: Mapping[int, Usage]) -> SlowRank | None:
+        """The slowest rank, if it has been slow in each comparison for a minute."""
+        found = _compared(self.before, ranks)
+        began = now if self.compared_at is None else self.compared_at
+        self.since = {each.rank: self.since.get(each.rank, began) for each in found}
+        self.before, self.compared_at = ranks, now
+        lasting = [each for each in found if now - self.since[each.rank] >= SLOW_SECONDS]
+        return max(lasting, key=lambda each: each.ratio, default=None)
+
+
+def _compared(before: Mapping[int, Usage], after: Mapping[int, Usage]) -> list[SlowRank]:
+    """The ranks that were slower than the median since the last comparison."""
+    own: dict[int, tuple[float, float]] = {}
+    longest = 0.0
+    for rank in before.keys() & after.keys():
+        old, new = before[rank], after[rank]
+        if (steps := new.steps - old.steps) > 0:
+            own[rank] = (max(new.input - old.input, 0.0) / steps, max(new.compute - old.compute, 0.0) / steps)
+            longest = max(longest, (new.at - old.at) / steps)
+    if len(own) < 2:
+        return []
+    usual = [median_low(values) for values in zip(*own.values(), strict=True)]
+    median = median_low(map(sum, own.values()))
+    knows_input = any(seconds for seconds, _ in own.values())
+    found = []
+    for rank, (seconds, compute) in own.items():
+        excess = seconds + compute - median
+        if median > 0 and seconds + compute >= SLOW_RATIO * median and excess >= LEAST_SHARE * longest:
+            section = "input" if seconds - usual[0] > compute - usual[1] else "compute"
+            found.append(SlowRank(rank, (seconds + compute) / median, section if knows_input else ""))
+    return found
+
+
+def seconds_by_cause(numbers: Any, ongoing: float, *, is_stalled: bool) -> dict[str, float]:
+    """What the time of rank 0 was used for: `ongoing` seconds of its current section are not recorded yet."""
+    section = Section(int(numbers[Field.SECTION]))
+    seconds = {each: float(numbers[Field.SECONDS + each]) for each in Section}
+    stalled = float(numbers[Field.STALLED])
+    if is_stalled:
+        stalled += ongoing
+    else:
+        seconds[section] += ongoing
+    waited = numbers[Field.WAITED] + numbers[Field.WAITED_IN_GRAPH]
+    exchange = min(max(float(waited), 0.0), seconds[Section.STEP])
+    return {
+        "setup": seconds[Section.START],
+        "input": seconds[Section.INPUT],
+        "steps": seconds[Section.STEP] - exchange,
+        "exchange": exchange,
+        "validation": seconds[Section.VALIDATION],
+        "checkpoints": seconds[Section.CHECKPOINT],
+        "stalled": stalled,
+    }
