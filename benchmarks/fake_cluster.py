@@ -11,7 +11,7 @@ from localcluster.control_plane.components import scheduler_command
 from localcluster.control_plane.pki import write_kubeconfig
 from localcluster.control_plane.standalone import ControlPlane
 from support.api_client import Api, Object, wait_for
-from support.control_plane.operator_control_plane import CONTROLLERS, install
+from support.control_plane.operator_control_plane import CONTROLLERS, GANG_CONTROLLERS, install
 
 STAGES = Path(__file__).with_name("kwok_stages.yaml")
 POD_CIDR = "10.90.0.1/16"
@@ -47,7 +47,8 @@ class FakeCluster(ControlPlane):
 
     def _run(self, name: str, command: list[str]) -> None:
         # mpi-operator's launchers are Jobs.
-        extra = [f"--controllers={CONTROLLERS},job-controller"] if name == "kube-controller-manager" else []
+        controllers = ",".join(f"{one}-controller" for one in (*CONTROLLERS, *GANG_CONTROLLERS, "job"))
+        extra = [f"--controllers={controllers}"] if name == "kube-controller-manager" else []
         super()._run(name, [*command, *extra])
 
     def _kwok_command(self, binaries: Binaries) -> list[str]:

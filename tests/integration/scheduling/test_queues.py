@@ -1,13 +1,12 @@
 """Queues of Kueue: a job has pods while its Workload is admitted, and gives its quota back with its last pod."""
 
 import re
-from collections.abc import Callable, Iterator
 
 import pytest
 
 from support.api_client import JOBS, Api, job, wait_for
 from support.control_plane.operator_control_plane import OperatorControlPlane
-from support.job_driver import Job
+from support.job_driver import Job, submit
 from support.kueue.controller import Kueue
 from support.kueue.queues import API, LABEL, PRIORITY_LABEL, Queue, create_admission_check, has_reservation
 from support.operator_process import Operator
@@ -29,7 +28,7 @@ def test_a_job_waits_without_pods_and_starts_when_its_queue_has_room(queue: Queu
     message = second.wait_queued("Pending")
     assert message == second.workload_condition("QuotaReserved")["message"]
     assert "insufficient unused quota for cpu" in message
-    assert second.status["queue"]["name"] == "gpus"
+    wait_for("its position", lambda: second.status["queue"].get("position") == 1)
     first.end("launcher", 0)
     first.wait("Succeeded")
     assert first.wait_for_workload("Finished")["reason"] == "Succeeded"
@@ -218,6 +217,10 @@ def test_a_job_whose_pods_are_not_ready_in_time_waits_again(queue: Queue, kueue:
     job.skip_backoff()
     job.advance_to("Running", since="Queued")
     job.wait_for_workload("PodsReady", reason="Recovered")
+    job.end("launcher", 1)
+    job.wait("Restarting")
+    job.wait_queued("PodsReadyTimeout")
+    job.advance_to("Running")  # The time of the recovery does not count for the next admission.
     kueue.restart(**settings)
 
 
@@ -294,7 +297,15 @@ def test_workers_that_an_elastic_job_gives_up_let_another_job_start(queue: Queue
     waiting.wait_queued("Pending")
     job.api.patch(job.path, {"spec": {"worker": {"replicas": 1}}})
     waiting.advance_to("Running")
-    assert job.phase == "Running"
+    job.api.patch(job.path, {"spec": {"worker": {"replicas": 3}}})
+    wait_for("the remedy", lambda: "suspend the job and resume it" in job.condition("Ready")["message"])
+    assert (job.phase, set(job.pods())) == ("Running", {"launcher", "worker-0"})
+    waiting.end("launcher", 0)
+    waiting.wait_for_workload("Finished")
+    job.suspend()
+    wait_for("its Workload to be deleted", lambda: not job.workload)
+    job.suspend(False)
+    job.wait_for_pods()  # all three workers
 
 
 def test_a_workload_of_multikueue_becomes_that_of_its_job(queue: Queue, api: Api) -> None:
@@ -336,36 +347,13 @@ def test_a_job_outlives_kueue_and_another_one_waits_for_it(
     finish(waiting)
 
 
-@pytest.fixture
-def webhook_that_is_down(api: Api) -> Iterator[Callable[[], None]]:
-    """A webhook for changes of Workloads that does not answer, until the test ends it."""
-    rule = {"apiGroups": [KUEUE], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["workloads/status"]}
-    webhook: dict[str, object] = {
-        "name": "down.example.com",
-        "rules": [rule],
-        "failurePolicy": "Fail",
-        "sideEffects": "None",
-    }
-    webhook |= {"admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"}, "timeoutSeconds": 1}
-    collection = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-    body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
-
-    def remove() -> None:
-        if api.find(f"{collection}/down"):
-            api.delete(f"{collection}/down")
-
-    api.create(collection, {**body, "metadata": {"name": "down"}, "webhooks": [webhook]})
-    yield remove
-    remove()
-
-
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_job_ends_while_the_webhook_of_its_workload_is_down(
-    queue: Queue, operator: Operator, request: pytest.FixtureRequest, is_restarted: bool
+    queue: Queue, operator: Operator, kueue: Kueue, is_restarted: bool
 ) -> None:
     job = queue.submit().advance_to("Running")
     job.wait_for_workload("PodsReady")
-    remove_webhook = request.getfixturevalue("webhook_that_is_down")
+    kueue.kill()
     job.end("launcher", 0)
     assert job.wait("Succeeded")["completionTime"]
     message = job.wait_for_condition("QuotaReleased", status="False")
@@ -375,10 +363,42 @@ def test_a_job_ends_while_the_webhook_of_its_workload_is_down(
     if is_restarted:
         operator.kill()
         operator.start()
-    remove_webhook()
+    kueue.start(**kueue.settings)
     job.wait_for_workload("Finished")
     wait_for("the condition to go", lambda: not job.condition("QuotaReleased"))
     finish(queue.submit("next"))
+
+
+def test_kueue_that_queues_pods_one_by_one_is_named_with_the_remedy(queue: Queue, kueue: Kueue) -> None:
+    settings = kueue.settings
+    queue.add("default")
+    kueue.restart()  # with its default configuration
+    jobs = queue.submit("queued"), submit(queue.api, queue.namespace, "alone")
+    for refused in jobs:
+        message = refused.wait_for_condition("Ready", status="False", reason="AdmissionDenied")
+        assert "list HorovodJob.v1beta1.horovodjob.dev in integrations.externalFrameworks" in message
+        assert refused.pods() == {}
+    kueue.restart(**settings)
+    for refused in jobs:
+        finish(refused)
+
+
+def test_a_job_without_a_queue_starts_at_once_where_kueue_manages_all_jobs(queue: Queue, kueue: Kueue) -> None:
+    settings = kueue.settings
+    kueue.restart(**settings, manageJobsWithoutQueueName=True)
+    finish(submit(queue.api, queue.namespace, "alone"))
+    finish(queue.submit())
+    kueue.restart(**settings)
+
+
+def test_a_queue_of_the_older_version_of_the_api_admits_jobs(queue: Queue, api: Api) -> None:
+    older = f"/apis/{KUEUE}/v1beta1/namespaces/{queue.namespace}"
+    body = {"apiVersion": f"{KUEUE}/v1beta1", "kind": "LocalQueue", "metadata": {"name": "older"}}
+    api.create(f"{older}/localqueues", {**body, "spec": {"clusterQueue": queue.cluster_queue}})
+    job = queue.submit(labels={LABEL: "older"})
+    finish(job)
+    (workload,) = api.items(f"{older}/workloads")
+    assert workload["metadata"]["ownerReferences"][0]["uid"] == job.uid
 
 
 def test_only_an_administrator_lifts_a_hold(queue: Queue, api: Api) -> None:

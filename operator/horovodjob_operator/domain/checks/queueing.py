@@ -8,6 +8,8 @@ from horovodjob_operator.domain.messages import count_text
 from horovodjob_operator.domain.queues.queue import Queue
 from horovodjob_operator.domain.queues.workload import Workload
 
+# Kueue changes no quota that it has reserved, except that a Workload can give some back.
+GROWTH = "lets no running job grow: to request all, suspend the job and resume it without pods"
 ACTIVATION = "it waits until spec.active of {} is true"
 
 
@@ -69,7 +71,8 @@ def queue_note(context: JobContext) -> str:
         return f"the job keeps its quota of queue {workload.queue_name}; queue {queue.name} applies when it waits again"
     if context.withheld_workers:
         admitted = len(context.job.spec.worker_indices)
-        return f"the queue has admitted {admitted} of {admitted + context.withheld_workers} workers"
+        total = admitted + context.withheld_workers
+        return f"the queue has admitted {admitted} of {total} workers, and {GROWTH}"
     return ""
 
 

@@ -509,7 +509,8 @@ def test_an_elastic_job_starts_with_the_workers_that_are_admitted_and_says_so() 
     cluster.run_to_running()
     assert set(cluster.pods) == {"cifar-launcher", "cifar-worker-0", "cifar-worker-1"}
     assert phase_of(cluster) is Phase.RUNNING
-    assert "the queue has admitted 2 of 5 workers" in cluster.message
+    assert "the queue has admitted 2 of 5 workers, and lets no running job grow" in cluster.message
+    assert "suspend the job and resume it" in cluster.message
 
 
 def test_an_elastic_job_that_shrinks_gives_the_quota_back_when_its_workers_are_gone() -> None:
