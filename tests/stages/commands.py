@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -92,10 +93,11 @@ def environment() -> dict[str, str]:
     certificates = {"SSL_CERT_FILE": str(CA_BUNDLE), "PIP_CERT": str(CA_BUNDLE)} if CA_BUNDLE.exists() else {}
     return {
         **certificates,
+        # Two checkouts that write into one cache get errors that are not there.
+        "MYPY_CACHE_DIR": str(CACHE / "mypy" / hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]),
         **os.environ,
         "PATH": path,
         "MYPYPATH": "operator:trainer:release:tests:benchmarks",
-        "MYPY_CACHE_DIR": str(CACHE / "mypy"),
         "UV_CACHE_DIR": str(CACHE / "uv"),
         "UV_PYTHON_DOWNLOADS": "never",
         "UV_PROJECT_ENVIRONMENT": str(VENV),
