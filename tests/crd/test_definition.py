@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -45,13 +44,6 @@ def test_client_side_apply_can_be_repeated(api: Api) -> None:
         done = api.kubectl("apply", "-f", str(BASE / "crd.yaml"))
         assert done.returncode == 0, done.stderr
     assert "unchanged" in done.stdout
-
-
-@pytest.mark.parametrize("example", sorted((BASE.parent / "examples").iterdir()), ids=lambda path: path.name)
-def test_an_example_is_a_valid_job(api: Api, example: Path) -> None:
-    api.kubectl("create", "namespace", "batchaidev")
-    done = api.kubectl("apply", "--dry-run=server", "-f", str(example))
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

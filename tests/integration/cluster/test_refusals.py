@@ -45,7 +45,7 @@ PLAIN = with_spec()
 CASES: dict[str, tuple[Reason, Callable[[Api, str], object], Object]] = {
     "an exceeded quota": (
         Reason.QUOTA_EXCEEDED,
-        lambda api, namespace: quota(api, namespace, {"pods": "1"}, {"pods": "1"}),
+        lambda api, namespace: quota(api, namespace, {"pods": "0"}, {"pods": "0"}),
         PLAIN,
     ),
     "a quota of what the pod does not name": (

@@ -78,7 +78,7 @@ def test_a_report_reaches_the_status_within_ten_seconds_and_the_last_one_stays(
     submit_job: Submit, operator: Operator, api: Api, control_plane: OperatorControlPlane
 ) -> None:
     job = submit_job().advance_to("Running")
-    assert series(operator, job) == {}
+    assert series(operator, job) == {"horovodjob_training_gpus": 0}
     token = token_of(job)
     posted_at = datetime.now(UTC)
     assert post(operator, token) == 204
@@ -89,7 +89,7 @@ def test_a_report_reaches_the_status_within_ten_seconds_and_the_last_one_stays(
     assert "13%" in api.kubectl("get", "hvj", "-n", job.namespace, job.name).stdout.split()
     expected = {"progress_ratio": 0.13, "samples_per_second": 5120, "loss": REPORT["metrics"]["loss"]}
     expected["eta_timestamp_seconds"] = datetime.fromisoformat(REPORT["eta"]).timestamp()
-    expected = {f"horovodjob_training_{name}": value for name, value in expected.items()}
+    expected = {f"horovodjob_training_{name}": value for name, value in (expected | {"gpus": 0}).items()}
     wait_for("the metrics", lambda: series(operator, job) == expected)
     # The last report is written with the end of the job, whenever that is.
     assert post(operator, token, progress=1.0, eta=None, epoch=25, metrics={"loss": 0.5}) == 204

@@ -199,7 +199,7 @@ def quota_violations(workloads: QuotaRecorder, pods: QuotaRecorder) -> Iterator[
         owner = next((one["uid"] for one in metadata.get("ownerReferences", ()) if one.get("controller")), "")
         if found["kind"] == "Workload":
             before = held.get(owner, ("", False))
-            if event == "DELETED":
+            if event == "DELETED" or "deletionTimestamp" in metadata:
                 if before[0] == metadata["name"]:
                     held.pop(owner, None)
                 continue
