@@ -5,7 +5,7 @@ from pathlib import Path
 from selenium.webdriver.common.keys import Keys
 
 from cli.cluster_state import ClusterState
-from cli.dashboard.chromium import Chromium
+from cli.dashboard.chromium import LOADED, Chromium
 from cli.dashboard.pictures import WIDTH, take_pictures
 from cli.dashboard.sample_jobs import (
     BLOCKED,
@@ -95,11 +95,13 @@ def test_the_buttons_ask_before_they_change_the_job(page: Chromium, address: str
 
     def press(button: str, *, is_accepted: bool) -> str:
         page.shows(button)
-        page.run("document.querySelector(`button[formaction$=${arguments[0]}]`).click()", button.lower())
+        page.run("isOld = true; document.querySelector(`button[formaction$=${arguments[0]}]`).click()", button.lower())
         question = page.driver.switch_to.alert
         text = question.text
         assert policy() == before
         question.accept() if is_accepted else question.dismiss()
+        if is_accepted:  # a page that another one replaces asks nothing
+            wait_for("the page as it is after that", lambda: page.run(f"if (!window.isOld) {{ {LOADED} }}"))
         return text
 
     before = {"suspend": False, "terminate": False}

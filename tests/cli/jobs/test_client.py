@@ -58,7 +58,7 @@ def test_the_notebook_runs_a_job_and_reads_its_history(
     (tmp_path / "sweep.yaml").write_text(sweep[1])
     claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     claims = f"/api/v1/namespaces/{cluster.namespace}/persistentvolumeclaims"
-    cluster.api.create(claims, {"metadata": {"name": "digits-data"}, "spec": claim})
+    cluster.api.create(claims, {"metadata": {"name": "training-data"}, "spec": claim})
     for cell in others:
         if "delete" in cell:
             cluster.api.delete(f"{cluster.pods}/{job.name}-launcher")
@@ -192,15 +192,15 @@ def test_what_is_left_out_is_named_as_the_command_names_it(
         (tmp_path / path).touch()
     client = Client()
     sentence = "left out by default: node_modules/, venv/; a line such as !node_modules/ in .hvjignore sends it\n"
-    client.run("train.py", workdir=tmp_path, name="first", image="trainer:1")
+    client.run("train.py", workdir=tmp_path, name="first", image="trainer:1", gpus=0)
     assert capsys.readouterr().err == sentence
-    assert run("run", "--detach", "--workdir", str(tmp_path), "--image", "trainer:1", "train.py").stderr.startswith(
-        sentence
-    )
-    client.run("train.py", workdir=tmp_path, name="second", image="trainer:1", quiet=True)
+    assert run(
+        "run", "--detach", "--workdir", str(tmp_path), "--image", "trainer:1", "--gpus", "0", "train.py"
+    ).stderr.startswith(sentence)
+    client.run("train.py", workdir=tmp_path, name="second", image="trainer:1", gpus=0, quiet=True)
     assert capsys.readouterr().err == ""
     with pytest.raises(TimedOut):
-        client.sweep("train.py", workdir=tmp_path, image="trainer:1", parameters={"lr": [1, 2]}, timeout=1)
+        client.sweep("train.py", workdir=tmp_path, image="trainer:1", gpus=0, parameters={"lr": [1, 2]}, timeout=1)
     assert capsys.readouterr().err == sentence
 
 

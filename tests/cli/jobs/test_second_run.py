@@ -57,7 +57,7 @@ def test_a_second_run_asks_the_share_what_it_has_and_reads_no_large_file_that_ha
     large_reads: list[Path],
 ) -> None:
     (tmp_path / "account" / "myshare").mkdir(parents=True)
-    run = ("run", "--detach", "--quiet", "--image", "trainer:1", "--share", "myshare", "--name")
+    run = ("run", "--detach", "--quiet", "--image", "trainer:1", "--gpus", "0", "--share", "myshare", "--name")
     with FilesService([Account(ACCOUNT, tmp_path / "account")]) as service:
         monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", service.connection_string(ACCOUNT))
 
