@@ -5,6 +5,7 @@ The jobs are the only record: a run that begins again, or a second one elsewhere
 
 import time
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from horovodjob import training_history
@@ -25,6 +26,12 @@ Object = dict[str, Any]
 NEEDED = "hvj sweep needs Optuna: install it with `pip install 'horovodjob[sweep]'`"
 
 
+def require_optuna() -> None:
+    """Raises CliError if Optuna, which an extra of the package installs, is missing."""
+    if find_spec("optuna") is None:
+        raise CliError(NEEDED)
+
+
 class Sweep:
     """A sweep that runs in a namespace. `show` gets a first line, and one for each trial that begins or ends.
 
@@ -34,12 +41,9 @@ class Sweep:
     def __init__(
         self, definition: Definition, namespace: str, show: Callable[[str], None], *, is_new: bool = False
     ) -> None:
-        try:
-            from horovodjob.sweeps import study
-        except ModuleNotFoundError as error:
-            if error.name != "optuna":
-                raise
-            raise CliError(NEEDED) from None
+        require_optuna()
+        from horovodjob.sweeps import study
+
         self._new_study = study.Study
         self.definition, self._namespace, self._show = definition, namespace, show
         self._is_new = is_new

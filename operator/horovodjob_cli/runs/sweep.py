@@ -16,7 +16,7 @@ from horovodjob.sweeps.definition import Definition
 from horovodjob_cli.errors import NotFound, UsageError
 from horovodjob_cli.jobs import job_creation
 from horovodjob_cli.jobs.manifests import Submission
-from horovodjob_cli.jobs.sweep import Sweep
+from horovodjob_cli.jobs.sweep import Sweep, require_optuna
 from horovodjob_cli.jobs.sweep_records import jobs_of
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.runs import execution
@@ -90,6 +90,7 @@ def first(
     show: Callable[[str], None],
 ) -> tuple[RunSubmission, Sweep]:
     """The job of the request, and its sweep. `settings` are metric, goal, sampler, trials, parallel and new."""
+    require_optuna()  # before the cluster is asked
     made = submission(request, namespace)
     found = {name: value for name, value in settings.items() if value is not None and name != "new"}
     return made, Sweep(definition(made, parameters, found), namespace, show, is_new=bool(settings.get("new")))
