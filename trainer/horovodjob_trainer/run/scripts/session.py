@@ -28,6 +28,8 @@ from horovodjob_trainer.run.scripts.start import compare_ranks, log, start
 from horovodjob_trainer.run.step_checkpoints import StepCheckpoints
 from horovodjob_trainer.run.termination import Termination
 from horovodjob_trainer.run.training_position import training_position
+from horovodjob_trainer.watch.activity import ACTIVITY
+from horovodjob_trainer.watch.sections import Section
 from horovodjob_trainer.watch.start import watched
 
 # The options of the training program in messages, and the arguments of a script in their place.
@@ -131,10 +133,13 @@ class Session:
 
     def end(self) -> None:
         """Write the checkpoint of the last step. A later start of the complete run has no steps."""
-        self._write()
-        self.checkpoints.finish()
-        if self.reporter is not None:
-            self.reporter.close(done=True)
+        with ACTIVITY.section(
+            Section.CHECKPOINT
+        ):  # also the waiting for the other ranks, which is no exchange of a step
+            self._write()
+            self.checkpoints.finish()
+            if self.reporter is not None:
+                self.reporter.close(done=True)
 
     def close(self) -> None:
         """End the reports and the writes of a start that has not reached the last step."""

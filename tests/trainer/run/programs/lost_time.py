@@ -1,0 +1,61 @@
+"""Trains with delays: `lost_time.py DIRECTORY STEPS INPUT COMPUTE MORE [KILLED]`, times in seconds.
+
+A batch takes INPUT to arrive, a step COMPUTE on rank 0 and MORE than that on rank 1, for which rank 0 waits in the
+exchange. Rank 0 kills itself at the step KILLED. The file times.json beside the directory has its times of each step:
+how long it waited for the batch, computed and exchanged.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import horovodjob_trainer.hvd as hvd
+
+directory, steps = Path(sys.argv[1]), int(sys.argv[2])
+of_input, of_step, more = map(float, sys.argv[3:6])
+killed = int(sys.argv[6]) if len(sys.argv) > 6 else 0
+hvd.init()
+keras.utils.set_random_seed(3)
+times = list[tuple[float, float, float]]()
+
+
+def batches() -> Iterator[Any]:
+    """Batches of a slow share."""
+    for _ in range(steps):
+        time.sleep(of_input)
+        yield np.ones((4, 3), np.float32), np.ones((4, 1), np.float32)
+
+
+shapes = tuple(tf.TensorSpec((4, columns), tf.float32) for columns in (3, 1))
+data = tf.data.Dataset.from_generator(batches, output_signature=shapes)
+data = data.apply(tf.data.experimental.assert_cardinality(steps))
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+optimizer = keras.optimizers.SGD(0.01)
+run = hvd.Run(directory, model, optimizer, every_steps=8)
+ended = time.monotonic()
+for features, targets in run.steps(data):
+    began = time.monotonic()
+    if killed and run.step == killed and hvd.rank() == 0:
+        while not list(directory.glob("checkpoint-*.h5")):  # it is written in the background
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(of_step + more * hvd.rank())
+    with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+        loss = tf.reduce_mean((model(features, training=True) - targets) ** 2)
+    computed = time.monotonic()
+    gradients = tape.gradient(loss, model.trainable_variables)
+    exchanged = time.monotonic()
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    waited, ended = began - ended, time.monotonic()
+    times.append((waited, computed - began + ended - exchanged, exchanged - computed))
+if hvd.rank() == 0:
+    (directory.parent / "times.json").write_text(json.dumps(times))
