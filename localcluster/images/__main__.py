@@ -4,8 +4,8 @@
     python3 localcluster/images load  [operator|dashboard|hvj|trainer|trainer-gpu|mpi|all]...  builds missing ones first
     python3 localcluster/images names [operator|dashboard|hvj|trainer|trainer-gpu|mpi|all]...  builds nothing
 
-`all`, the default, are the images that the tests need: not the trainer for GPUs, which takes
-25 GB of the disk. Each command prints JSON: image, archive and built for each role. The names change with the sources.
+`all`, the default, are the images that the tests need: not the trainer for GPUs, which takes 25 GB of the disk. Each
+command prints JSON: image, archive and built for each role. The names change with the sources.
 """
 
 from __future__ import annotations

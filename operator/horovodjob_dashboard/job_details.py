@@ -196,7 +196,7 @@ def progress_facts(job: Object) -> list[tuple[str, str]]:
     best = training.get("best") or {}
     if best.get("value") is not None:
         facts.append((f"Best {best['metric']}", f"{best['value']:.5g} in epoch {best['epoch']}"))
-    if (goodput := (training.get("goodput") or {}).get("percent")) is not None:
+    if (goodput := training_history.goodput_percent(job)) is not None:
         facts.append(("Goodput", f"{goodput:.3g} %"))
     if slow := training.get("slowestRank"):
         place = f" ({', '.join(str(slow[key]) for key in ('pod', 'node') if slow.get(key))})"

@@ -91,6 +91,12 @@ class ClusterState:
         self.api.create(self.pods, {"metadata": {"name": name, "labels": labels}, "spec": spec})
         return self.set_container(name, role, RUNNING)
 
+    def claim(self, name: str = "data", mode: str = "ReadWriteMany") -> Object:
+        """A PersistentVolumeClaim with this access mode."""
+        spec = {"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}}
+        path = f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims"
+        return self.api.create(path, {"metadata": {"name": name}, "spec": spec})
+
     def set_container(self, name: str, role: str, state: Object) -> Object:
         """Writes the state of the pod's container, as the kubelet does."""
         container = {"name": role, "image": "trainer:1", "imageID": "", "ready": True, "restartCount": 0, **state}

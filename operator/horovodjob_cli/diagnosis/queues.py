@@ -3,17 +3,15 @@
 from collections.abc import Iterator
 from typing import Any
 
-from horovodjob.api.constants import GROUP, KIND, LABEL_JOB, LABEL_QUEUE, VERSION
+from horovodjob.api.constants import KUEUE_FRAMEWORK, KUEUE_POD_GATE, LABEL_JOB, LABEL_QUEUE
 from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Forbidden, Object, Outcome
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
-POD_GATE = "kueue.x-k8s.io/admission"
-FRAMEWORK = f"{KIND}.{VERSION}.{GROUP}"
 # Kueue's integration for pods queues all pods of a namespace with a LocalQueue of this name.
 DEFAULT_QUEUE = "default"
 CONFIGURATION = "kueue-manager-config"
 USUAL_NAMESPACE = "kueue-system"
-REMEDY = f"list {FRAMEWORK} in integrations.externalFrameworks of Kueue's configuration, and restart Kueue"
+REMEDY = f"list {KUEUE_FRAMEWORK} in integrations.externalFrameworks of Kueue's configuration, and restart Kueue"
 
 
 def queues(facts: Facts) -> Iterator[CheckResult]:
@@ -41,7 +39,7 @@ def pods_integration(facts: Facts, has_default_queue: bool) -> CheckResult:
     gated = next((pod["metadata"]["name"] for pod in pods if has_gate(pod)), None)
     edit = f"kubectl edit configmap {CONFIGURATION} -n {USUAL_NAMESPACE}"
     if gated:
-        message = f"Kueue queues pod {gated} by itself, apart from its job (scheduling gate {POD_GATE}): {REMEDY}"
+        message = f"Kueue queues pod {gated} by itself, apart from its job (scheduling gate {KUEUE_POD_GATE}): {REMEDY}"
         return CheckResult("queue", Outcome.BLOCKS, message, edit)
     found = configuration(facts)
     if found is None:
@@ -49,7 +47,7 @@ def pods_integration(facts: Facts, has_default_queue: bool) -> CheckResult:
         return CheckResult("queue", Outcome.NOT_CHECKED, message)
     namespace, settings = found
     integrations = settings.get("integrations") or {}
-    leaves_pods_alone = FRAMEWORK in (integrations.get("externalFrameworks") or ())
+    leaves_pods_alone = KUEUE_FRAMEWORK in (integrations.get("externalFrameworks") or ())
     if leaves_pods_alone or "pod" not in (integrations.get("frameworks") or ()):
         return CheckResult("queue", Outcome.OK, "Kueue leaves the pods of jobs to the operator")
     edit = f"kubectl edit configmap {CONFIGURATION} -n {namespace}"
@@ -62,7 +60,7 @@ def pods_integration(facts: Facts, has_default_queue: bool) -> CheckResult:
 
 
 def has_gate(pod: Object) -> bool:
-    return any(gate["name"] == POD_GATE for gate in pod["spec"].get("schedulingGates") or ())
+    return any(gate["name"] == KUEUE_POD_GATE for gate in pod["spec"].get("schedulingGates") or ())
 
 
 def configuration(facts: Facts) -> tuple[str, dict[str, Any]] | None:

@@ -4,7 +4,8 @@ import os
 import re
 import secrets
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,12 @@ from horovodjob_cli.files import volume_pods
 from horovodjob_cli.files.file_transfers import download_to, progress_bars
 from horovodjob_cli.files.pod_files import pod_files
 from horovodjob_cli.files.shares import transfer_record
+from horovodjob_cli.files.tar_stream import CHUNK, Member, archive, batches
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
 CLAIMS = "/claims"  # where the pod mounts them
-CHUNK = 1 << 18
-# A batch is on the claim as a whole, or not at all.
-BATCH_BYTES = 64 << 20
-BATCH_FILES = 1000
 IS_DIRECTORY = '[ -d "$1" ]'
 # Arguments: the root, random digits, and the directory below the root for the files, which appear when all are there.
 RECEIVE = """
@@ -65,9 +63,9 @@ def upload(claim: str, path: str, source: Path, namespace: str, image: str, limi
         directory, name = (target, "") if source.is_dir() else (target.rpartition("/")[0], target.rpartition("/")[2])
         with progress_bars(quiet=quiet) as display:
             display.plan(len(files), sum(each.stat().st_size for _, each in files))
-            for batch in _batches([(name or below, each) for below, each in files]):
-                words = ("sh", root, secrets.token_hex(8), directory)
-                code, error = pod_exec.send(pod, ["sh", "-c", RECEIVE, *words], _archive(batch, display.progress))
+            for batch in batches([(name or below, each) for below, each in files]):
+                command = ["sh", "-c", RECEIVE, "sh", root, secrets.token_hex(8), directory]
+                code, error = pod_exec.send(pod, command, archive(batch, partial(_parts, display.progress)))
                 if code:
                     raise _refused(claim, error)
     finally:
@@ -105,7 +103,7 @@ def _is_directory(pod: Object, path: str) -> bool:
     return pod_exec.output(pod, ["sh", "-c", IS_DIRECTORY, "sh", path])[0] == 0
 
 
-def _files(source: Path) -> list[tuple[str, Path]]:
+def _files(source: Path) -> list[Member]:
     """The files below the source with their paths from it, or the source itself. Raises UsageError."""
     if source.is_file():
         return [(source.name, source)]
@@ -117,31 +115,8 @@ def _files(source: Path) -> list[tuple[str, Path]]:
     return found
 
 
-def _batches(files: Sequence[tuple[str, Path]]) -> Iterator[Sequence[tuple[str, Path]]]:
-    batch: list[tuple[str, Path]] = []
-    size = 0
-    for file in files:
-        batch.append(file)
-        size += file[1].stat().st_size
-        if size >= BATCH_BYTES or len(batch) >= BATCH_FILES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _archive(batch: Sequence[tuple[str, Path]], progress: Progress) -> Iterator[bytes]:
-    """The files as a tar archive. Raises FileChanged for a file that becomes shorter while it is read."""
-    size = 0
-    for path, source in batch:
-        for part in _tar_member(path, source, progress):
-            size += len(part)
-            yield part
-    end = 2 * tarfile.BLOCKSIZE
-    yield bytes(end + -(size + end) % tarfile.RECORDSIZE)  # tar reads whole records
-
-
-def _tar_member(path: str, source: Path, progress: Progress) -> Iterator[bytes]:
+def _parts(progress: Progress, path: str, source: Path) -> Iterator[bytes]:
+    """Raises FileChanged for a file that becomes shorter while it is read."""
     with source.open("rb") as file:
         facts = os.fstat(file.fileno())
         header = tarfile.TarInfo(path)
@@ -156,7 +131,6 @@ def _tar_member(path: str, source: Path, progress: Progress) -> Iterator[bytes]:
                 raise FileChanged(f"{source} became shorter while it was sent; run the command again")
             yield part
             progress(path, start + length, header.size)
-    yield bytes(-header.size % tarfile.BLOCKSIZE)
 
 
 def _refused(claim: str, output: bytes) -> CliError:

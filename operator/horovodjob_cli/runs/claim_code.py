@@ -5,7 +5,8 @@ import os
 import secrets
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,13 @@ from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import CliError, UsageError
 from horovodjob_cli.files import volume_pods
 from horovodjob_cli.files.file_transfers import progress_bars
+from horovodjob_cli.files.tar_stream import CHUNK, archive, batches
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.runs.file_tree import FILES, TREES, FileTree
 from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
-Member = tuple[str, Path]  # the path on the volume, which ends with the SHA-256 of the content, and the source
 VOLUME, DIRECTORY = "storage", "/job/storage"
-CHUNK = 1 << 18
-# A batch arrives as a whole or not at all. After an interruption, the next run sends the batches that did not arrive.
-BATCH_BYTES = 64 << 20
-BATCH_FILES = 1000
 # Prints the names of the files; first deletes what receptions that were killed have left.
 LIST = """
 exec 2>&1
@@ -58,7 +55,10 @@ def check(claim: str, namespace: str) -> None:
 
 
 def send(claim: str, tree: FileTree, job: Object, limit: WaitLimit, *, quiet: bool) -> None:
-    """Send the files that the claim does not have, and then the list. Raises CliError, FilesError, OSError."""
+    """Send the files that the claim does not have, and then the list. Raises CliError, FilesError, OSError.
+
+    After an interruption, the next run sends the batches that did not arrive.
+    """
     volume = {"name": VOLUME, "persistentVolumeClaim": {"claimName": claim}}
     wanted = volume_pods.volume_pod(job, [volume], [{"name": VOLUME, "mountPath": DIRECTORY}])
     if not quiet:
@@ -76,9 +76,9 @@ def send(claim: str, tree: FileTree, job: Object, limit: WaitLimit, *, quiet: bo
             path = Path(directory) / "tree"
             path.write_bytes(tree.listed.encode())
             display.plan(len(files), sum(source.stat().st_size for _, source in files))
-            for batch in _batches(files):
-                _receive(pod, claim, _archive(batch, display.progress))
-            _receive(pod, claim, _archive([(f"{TREES}/{tree.name}", path)], no_progress))
+            for batch in batches(files):
+                _receive(pod, claim, archive(batch, partial(_parts, display.progress)))
+            _receive(pod, claim, archive([(f"{TREES}/{tree.name}", path)], partial(_parts, no_progress)))
     finally:
         volume_pods.delete(wanted)
 
@@ -94,32 +94,8 @@ def _refused(claim: str, output: bytes) -> CliError:
     return CliError(f"claim {claim} did not take the directory: {reason}")
 
 
-def _batches(files: Sequence[Member]) -> Iterator[Sequence[Member]]:
-    batch: list[Member] = []
-    size = 0
-    for member in files:
-        batch.append(member)
-        size += member[1].stat().st_size
-        if size >= BATCH_BYTES or len(batch) >= BATCH_FILES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _archive(batch: Sequence[Member], progress: Progress) -> Iterator[bytes]:
-    """The files as a tar archive. Raises FileChanged for a file whose contents are not those of its name."""
-    size = 0
-    for member in batch:
-        for part in _tar_member(member, progress):
-            size += len(part)
-            yield part
-    end = 2 * tarfile.BLOCKSIZE
-    yield bytes(end + -(size + end) % tarfile.RECORDSIZE)  # tar reads whole records
-
-
-def _tar_member(member: Member, progress: Progress) -> Iterator[bytes]:
-    path, source = member
+def _parts(progress: Progress, path: str, source: Path) -> Iterator[bytes]:
+    """Raises FileChanged for a file whose content is not that of its path, which ends with its SHA-256."""
     digest = hashlib.sha256()
     with source.open("rb") as file:
         header = tarfile.TarInfo(path)
@@ -134,4 +110,3 @@ def _tar_member(member: Member, progress: Progress) -> Iterator[bytes]:
             progress(path, start + length, size)
     if digest.hexdigest() != path.rpartition("/")[2]:
         raise FileChanged(f"{source} changed while it was sent; run the command again when its writer has finished")
-    yield bytes(-size % tarfile.BLOCKSIZE)

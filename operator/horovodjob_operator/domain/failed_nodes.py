@@ -78,8 +78,7 @@ def with_node_conditions(failure: Failure, pods: Iterable[Pod], conditions: Mapp
 
 def repeated_node(errors: Sequence[JobError]) -> str:
     """The node that ended the newest attempts in a row, three or more, and shared none of them with another node."""
-    by_attempt = {error.attempt: error for error in errors}
-    newest = list(by_attempt.values())[-REPEATED_FAILURES:]
+    newest = _newest_ends(errors)
     are_in_a_row = [error.attempt - newest[0].attempt for error in newest] == list(range(REPEATED_FAILURES))
     nodes = {error.failed_nodes for error in newest}
     if not are_in_a_row or len(nodes) != 1 or len(alone := nodes.pop()) != 1:
@@ -89,9 +88,14 @@ def repeated_node(errors: Sequence[JobError]) -> str:
 
 def repeated_node_text(node: str, errors: Sequence[JobError]) -> str:
     """The sentence about a node that failed in three attempts in a row."""
-    newest = list({error.attempt: error for error in errors}.values())[-REPEATED_FAILURES:]
+    newest = _newest_ends(errors)
     reasons = ", ".join(dict.fromkeys(error.reason for error in newest))
     return (
         f"node {node} ended attempts {newest[0].attempt} to {newest[-1].attempt} ({reasons}) and no other node of the "
         f"job did: look at it, and cordon it with `kubectl cordon {node}`"
     )
+
+
+def _newest_ends(errors: Sequence[JobError]) -> list[JobError]:
+    """The newest error of each of the newest attempts."""
+    return list({error.attempt: error for error in errors}.values())[-REPEATED_FAILURES:]

@@ -64,7 +64,7 @@ def _goodput(
     total = max(_total_seconds(status, now), others)
     seconds["starting"] = total - others
     return Goodput(
-        percent=_percent(seconds["steps"] if seconds.get("steps") else 0, total),
+        percent=_percent(seconds.get("steps", 0), total),
         seconds=GoodputSeconds(**seconds),
         attempt=attempt,
     )
@@ -111,10 +111,8 @@ def _slowest(usage: UsageReport, pods: Iterable[Pod]) -> SlowestRank | None:
 
 def gpu_seconds(job: HorovodJob, status: HorovodJobStatus) -> dict[str, int]:
     """The GPU seconds of a job by cause."""
-    goodput, gpus = (
-        status.training.goodput if status.training else None,
-        job.spec.worker.gpus * job.spec.worker.replicas,
-    )
+    goodput = status.training.goodput if status.training else None
+    gpus = job.spec.worker.gpus * job.spec.worker.replicas
     if goodput is None or not gpus:
         return {}
     return {name: gpus * seconds for name in GoodputSeconds.model_fields if (seconds := getattr(goodput.seconds, name))}

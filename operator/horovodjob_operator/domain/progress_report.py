@@ -192,7 +192,7 @@ class ProgressReport(Training):
     """What the status does not have as it was reported, in sentences; `parse_report` sets it."""
 
     def training(self, stored: Training | None) -> Training:
-        """The part that the status contains, with the epochs that were stored before those of the report."""
+        """The part that the status contains, with what is stored of earlier epochs, and of other reports."""
         own = {"attempt", "percent", "history", "monitor", "modes", "extremes", "best", "goodput", "slowest_rank"}
         history = merged_history(stored.history if stored else (), self.history)
         extremes = self._merged_extremes(stored.extremes if stored else {})
@@ -203,6 +203,8 @@ class ProgressReport(Training):
             history=history,
             extremes=extremes,
             best=self._best(extremes),
+            goodput=stored.goodput if stored else None,
+            slowest_rank=stored.slowest_rank if stored else None,
         )
 
     def _merged_extremes(self, stored: Mapping[str, Extremes]) -> dict[str, Extremes]:

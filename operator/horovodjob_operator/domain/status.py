@@ -271,12 +271,7 @@ def _changed_conditions(
 
 def _training(old: HorovodJobStatus, report: ProgressReport | None) -> Training | None:
     """The newest progress of the current attempt; until there is one, that of the previous attempt."""
-    if report is None or report.attempt != old.attempt:
-        return old.training
-    training, known = report.training(old.training), old.training
-    if known is None:
-        return training
-    return training.model_copy(update={"goodput": known.goodput, "slowest_rank": known.slowest_rank})
+    return report.training(old.training) if report and report.attempt == old.attempt else old.training
 
 
 def _resumed_training(old: HorovodJobStatus) -> Training | None:

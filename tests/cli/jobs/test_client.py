@@ -56,9 +56,7 @@ def test_the_notebook_runs_a_job_and_reads_its_history(
     sweep = re.search(r"```yaml\n(name: digits\n.*?)```", SWEEPS.read_text(), re.DOTALL)
     assert sweep
     (tmp_path / "sweep.yaml").write_text(sweep[1])
-    claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-    claims = f"/api/v1/namespaces/{cluster.namespace}/persistentvolumeclaims"
-    cluster.api.create(claims, {"metadata": {"name": "training-data"}, "spec": claim})
+    cluster.claim("training-data")
     for cell in others:
         if "delete" in cell:
             cluster.api.delete(f"{cluster.pods}/{job.name}-launcher")

@@ -9,17 +9,14 @@ import pytest
 from cli.cluster_state import ClusterState
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj, hvj_process
-from support.api_client import Api
 
 Copy = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def claim(api: Api, cluster: ClusterState, kubelet: Kubelet, tmp_path: Path) -> Iterator[Path]:
+def claim(cluster: ClusterState, kubelet: Kubelet, tmp_path: Path) -> Iterator[Path]:
     """The volume of the claim `data` on this machine, where the pod mounts it."""
-    body = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-    claims = f"/api/v1/namespaces/{cluster.namespace}/persistentvolumeclaims"
-    api.create(claims, {"metadata": {"name": "data"}, "spec": body})
+    cluster.claim()
     path = tmp_path / "volume"
     path.mkdir()
     kubelet.environment, kubelet.mounts = dict(os.environ), {"/claims/data": path}

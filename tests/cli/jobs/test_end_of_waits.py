@@ -211,9 +211,7 @@ def test_doctor_sees_a_default_image_that_no_node_can_have(
 
 def unbound_claim(cluster: ClusterState) -> None:
     """A claim for which nothing provides a volume, as the volume controller says."""
-    claims = f"/api/v1/namespaces/{cluster.namespace}/persistentvolumeclaims"
-    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-    claim = cluster.api.create(claims, {"metadata": {"name": "data"}, "spec": spec})
+    claim = cluster.claim()
     words = "no persistent volumes available for this claim and no storage class is set"
     cluster.event({**claim, "kind": "PersistentVolumeClaim"}, "FailedBinding", words)
 

@@ -160,9 +160,7 @@ def test_a_missing_right_is_named_and_nothing_is_left(
 ) -> None:
     group, resource, verb = right
     account.may_all_but(group, resource, verb)
-    claims = f"/api/v1/namespaces/{cluster.namespace}/persistentvolumeclaims"
-    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-    cluster.api.create(claims, {"metadata": {"name": "data"}, "spec": spec})
+    cluster.claim()
     done = hvj(*command)
     assert (done.code, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
     assert f'cannot {verb} resource "{resource}" in API group "{group}"' in done.stderr

@@ -539,9 +539,7 @@ def storage(api: Api, cluster: ClusterState, kubelet: Kubelet, tmp_path: Path) -
     """The volume of the claim `data` on this machine, where the pods of `hvj` mount it. Their image has a default."""
     defaults = json.dumps({"image": "trainer:1"})
     api.patch(f"/api/v1/namespaces/{cluster.namespace}", {"metadata": {"annotations": {DEFAULTS: defaults}}})
-    claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-    claims = f"/api/v1/namespaces/{cluster.namespace}/persistentvolumeclaims"
-    api.create(claims, {"metadata": {"name": "data"}, "spec": claim})
+    cluster.claim()
     path = tmp_path / "storage"
     path.mkdir()
     kubelet.environment, kubelet.mounts = dict(os.environ), {"/job/storage": path}
@@ -618,9 +616,7 @@ def test_a_file_that_changes_on_its_way_to_a_claim_is_named_and_leaves_nothing(
 def test_a_claim_that_no_pod_can_write_is_refused_before_a_pod_is_created(
     hvj: Hvj, project: Path, cluster: ClusterState, claim: str, modes: str, code: int, words: str
 ) -> None:
-    wanted = {"accessModes": [modes], "resources": {"requests": {"storage": "1Gi"}}}
-    claims = f"/api/v1/namespaces/{cluster.namespace}/persistentvolumeclaims"
-    cluster.api.create(claims, {"metadata": {"name": "data"}, "spec": wanted})
+    cluster.claim(mode=modes)
     done = hvj("run", "--claim", claim, "train.py")
     assert (done.code, words in done.stderr, done.stderr.count("\n")) == (code, True, 1), done.stderr
     assert (cluster.api.items(cluster.jobs), cluster.pods_of_hvj()) == ([], [])

@@ -63,7 +63,7 @@ def after(seconds: float, *own: tuple[float, float], step: float = 1.0) -> dict[
     """Ranks of a training whose steps last a second, with their own times of a step: input and computation."""
     steps = seconds / step
     return {
-        rank: Usage(at=seconds, steps=steps, input=steps * given, compute=steps * computed, exchange=0)
+        rank: Usage(at=seconds, steps=steps, input=steps * given, compute=steps * computed)
         for rank, (given, computed) in enumerate(own)
     }
 
@@ -88,10 +88,10 @@ def test_a_rank_that_is_slower_by_a_third_for_a_minute_is_named_with_its_section
 
 def test_a_rank_that_is_slow_for_a_while_only_is_not_named() -> None:
     ranks = SlowRanks()
-    usage = {rank: Usage(0, 0, 0, 0, 0) for rank in range(2)}
+    usage = {rank: Usage(0, 0, 0, 0) for rank in range(2)}
     for at in range(20, 400, 20):
         extra = 10 if (at // 20) % 3 == 0 else 0
-        usage = {rank: Usage(at, at, 0, each.compute + 10 + (extra if rank else 0), 0) for rank, each in usage.items()}
+        usage = {rank: Usage(at, at, 0, each.compute + 10 + (extra if rank else 0)) for rank, each in usage.items()}
         assert ranks.add(at, usage) is None
 
 
@@ -110,7 +110,7 @@ def test_a_rank_without_an_answer_or_without_steps_is_not_compared() -> None:
     ranks = SlowRanks()
     for at in (20, 40, 60, 80, 100):
         usage = after(at, *EVEN)
-        usage[2] = Usage(at, 5, 0, 5, 0)
+        usage[2] = Usage(at, 5, 0, 5)
         if at == 60:
             del usage[1]
         assert ranks.add(at, usage) is None

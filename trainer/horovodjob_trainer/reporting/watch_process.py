@@ -154,9 +154,7 @@ class Watch:
         section, steps = Section(int(numbers[Field.SECTION])), numbers[Field.STEPS_IN_ATTEMPT]
         since, is_known = numbers[Field.SINCE], section is not Section.OUTSIDE
         seconds = time.monotonic() - since
-        limit = limit_seconds(section, numbers[Field.LONGEST], steps)
-        if settings.limit is not None and steps > 1:
-            limit = settings.limit
+        limit = limit_seconds(section, numbers[Field.LONGEST], steps, settings.limit)
         deadline = None
         if settings.deadline is not None:
             deadline = deadline_seconds(settings.deadline, section, steps)
@@ -185,8 +183,7 @@ class Watch:
                 f"SlowRank: rank {found.rank} on {self._host(found.rank)} needs {found.ratio:.2f} times as long for a "
                 f"step as the median of the ranks, without the exchange{section}"
             )
-        with self.post_lock:
-            self._post_all()
+        self._post_all()
 
     def _host(self, rank: int) -> str:
         return next((each.host for each in self.peers if each.rank == rank), self.settings.host)
@@ -194,18 +191,14 @@ class Watch:
     def _end(self) -> None:
         """Report the last numbers: the rank has ended."""
         if self.client is not None and self.numbers[Field.STEPS_IN_ATTEMPT]:
-            with self.post_lock:
-                self._post_all()
-            self.client.close()
-
-    def _send(self, stall: dict[str, Any] | None) -> None:
-        with self.post_lock:
-            self.stall = stall
             self._post_all()
+            self.client.close()
 
     def _post_all(self) -> None:
         """Post everything that is known: a report replaces one that is still in the queue."""
-        if self.client is not None:
+        if self.client is None:
+            return
+        with self.post_lock:
             self.client.post({"attempt": self.settings.attempt, "stall": self.stall, "usage": self._usage_report()})
 
     def _usage_report(self) -> dict[str, Any]:
@@ -232,12 +225,12 @@ class Watch:
         self.reported_at = time.monotonic()
         text = f"no step since {self._last_step():%H:%M:%SZ}{self._usual()}: {verdict_text(found)}"
         if deadline is None:
-            self._post(found, text, is_over=False)
+            self._post_stall(found, is_over=False)
             if is_first:
                 say(f"TrainingStalled: {text}")
             return
         self._write_stacks(states)
-        self._post(found, text, is_over=True)
+        self._post_stall(found, is_over=True)
         if self.client is not None:
             self.client.close()
         say(f"{ENDED}: {text}; the attempt ends after {deadline:g} s without a step")
@@ -249,7 +242,8 @@ class Watch:
         if self.stalled_since:
             self.stalled_since = 0.0
             say("the training continues")
-            self._send(None)
+            self.stall = None
+            self._post_all()
 
     def _states(self) -> list[RankState]:
         answers = ask(self.peers, "state", self.token)
@@ -263,11 +257,11 @@ class Watch:
             )
         return states
 
-    def _post(self, found: Verdict, text: str, *, is_over: bool) -> None:
+    def _post_stall(self, found: Verdict, *, is_over: bool) -> None:
         if self.client is None:
             return
         blamed = [{"rank": each.rank, "host": each.host, "text": each.text()[:300]} for each in found.blamed]
-        stall = {
+        self.stall = {
             "since": f"{self._last_step():%Y-%m-%dT%H:%M:%SZ}",
             "usualSeconds": round(self.numbers[Field.STEP_SECONDS], 4) or None,
             "blamed": blamed[:MAX_BLAMED],
@@ -275,7 +269,7 @@ class Watch:
             "steps": int(self.numbers[Field.STEPS]),
             "isOver": is_over,
         }
-        self._send(stall)
+        self._post_all()
 
     def _last_step(self) -> datetime:
         """When the last step was completed; without one, when the section began."""

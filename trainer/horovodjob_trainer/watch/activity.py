@@ -50,7 +50,7 @@ class Activity:
         self._has_position, self._step_seconds = False, 0.0
         self._has_first_step, self._exchange_since = False, 0.0
         self.limit: float | None = None
-        """Replaces the automatic limits after the second step."""
+        """In place of the automatic limits."""
         self._numbers[Field.SINCE] = time.monotonic()
 
     def __getitem__(self, field: Field) -> float:
@@ -142,10 +142,8 @@ class Activity:
 
     def _is_stall(self, seconds: float) -> bool:
         """Whether so long a section was a stall, which says nothing about the usual times."""
-        if self.limit is not None and self[Field.STEPS_IN_ATTEMPT] > 1:
-            return seconds > self.limit
         longest = self._longest.get(self.current, 0.0)
-        return seconds > limit_seconds(self.current, longest, self[Field.STEPS_IN_ATTEMPT])
+        return seconds > limit_seconds(self.current, longest, self[Field.STEPS_IN_ATTEMPT], self.limit)
 
 
 ACTIVITY = Activity()

@@ -24,8 +24,13 @@ class Section(IntEnum):
     CHECKPOINT = 5
 
 
-def limit_seconds(section: Section, longest: float, steps: float) -> float:
-    """How long a section may be without progress before the training counts as stalled."""
+def limit_seconds(section: Section, longest: float, steps: float, given: float | None = None) -> float:
+    """How long a section may be without progress before the training counts as stalled.
+
+    `given` replaces the automatic limits after the second step.
+    """
+    if given is not None and steps > 1:
+        return given
     if section is Section.START or (section is Section.STEP and steps < 2):
         return START_SECONDS
     if not longest:

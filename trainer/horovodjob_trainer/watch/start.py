@@ -94,7 +94,7 @@ def _start(exchange: Ranks) -> None:
             "lifeline": reader,
             "attempt": launch.attempt,
             "deadline": float(deadline) if deadline else None,
-            "limit": float(os.environ.get(LIMIT_VARIABLE) or 0) or None,
+            "limit": ACTIVITY.limit,
             "directory": os.environ.get("AZ_BATCHAI_STDOUTERR_DIR", ""),
             "peers": [each for each, _ in gathered if each["rank"] != rank] if rank == 0 else [],
         }

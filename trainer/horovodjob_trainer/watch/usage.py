@@ -25,21 +25,22 @@ class Usage:
     """Waiting for batches."""
     compute: float
     """In steps, without waiting for batches and for other ranks."""
-    exchange: float
 
     @classmethod
     def of(cls, numbers: Any, at: float) -> "Usage":
         """What the record of a rank says."""
-        waited = numbers[Field.WAITED] + numbers[Field.WAITED_IN_GRAPH]
         in_steps = numbers[Field.SECONDS + Section.STEP]
-        exchange = min(max(waited, 0.0), in_steps)
         return cls(
             at=at,
             steps=numbers[Field.STEPS_IN_ATTEMPT],
             input=numbers[Field.SECONDS + Section.INPUT],
-            compute=in_steps - exchange,
-            exchange=exchange,
+            compute=in_steps - _exchange_seconds(numbers, in_steps),
         )
+
+
+def _exchange_seconds(numbers: Any, in_steps: float) -> float:
+    """How long the rank has waited for other ranks, at most as long as its steps took."""
+    return min(max(float(numbers[Field.WAITED] + numbers[Field.WAITED_IN_GRAPH]), 0.0), in_steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +105,7 @@ def seconds_by_cause(numbers: Any, ongoing: float, *, is_stalled: bool) -> dict[
         stalled += ongoing
     else:
         seconds[section] += ongoing
-    waited = numbers[Field.WAITED] + numbers[Field.WAITED_IN_GRAPH]
-    exchange = min(max(float(waited), 0.0), seconds[Section.STEP])
+    exchange = _exchange_seconds(numbers, seconds[Section.STEP])
     return {
         "setup": seconds[Section.START],
         "input": seconds[Section.INPUT],

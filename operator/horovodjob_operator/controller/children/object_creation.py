@@ -134,13 +134,11 @@ class ObjectCreation:
         if not plan.create_launcher:
             return workers
         launcher = launcher_pod(job, job.status.attempt, plan.hosts, self._progress_url, plan.spec_hash)
-        launcher = avoid_nodes(launcher, failed_nodes(job, job.status.errors))
-        return [plan.admission.apply(launcher, Role.LAUNCHER) if plan.admission else launcher, *workers]
+        return [_placed(launcher, Role.LAUNCHER, job, plan), *workers]
 
     def _worker(self, job: HorovodJob, index: int, plan: Plan) -> Body:
         worker = worker_pod(job, index, job.status.attempt, self._progress_url, plan.secret_names, plan.spec_hash)
-        worker = avoid_nodes(worker, failed_nodes(job, job.status.errors))
-        return plan.admission.apply(worker, Role.WORKER) if plan.admission else worker
+        return _placed(worker, Role.WORKER, job, plan)
 
     async def _create(self, job: HorovodJob, body: Body) -> None:
         """Creates an object, or adopts one that exists and belongs to the job."""
@@ -212,6 +210,12 @@ class ObjectCreation:
             log_warning(job, f"{_description(body)} cannot be deleted: {error}")
         except (Gone, Conflict):
             pass
+
+
+def _placed(pod: Body, role: Role, job: HorovodJob, plan: Plan) -> Body:
+    """The pod with what decides about its node: earlier failures, and the queue that has admitted the job."""
+    pod = avoid_nodes(pod, failed_nodes(job, job.status.errors))
+    return plan.admission.apply(pod, role) if plan.admission else pod
 
 
 def _optional_objects(job: HorovodJob, *, enabled: bool = True) -> list[Body]:

@@ -133,14 +133,14 @@ class PlanExecutor:
             return self._refuse(state, Reason.CREATION_FAILED, str(error))
         if is_partial and is_complete and state.refusal:
             state.refusal = replace(state.refusal, waits_in_line=True)
-            state.has_turn, state.granted_workers = False, None
+            state.end_turn()
             self._quota_line.join(job.metadata.namespace)
             return Requeue(at=self._clock() + timedelta(seconds=NEW_PODS_SECONDS))
         state.refusal = None
         if not is_complete:
             return Requeue(is_soon=True)
         state.refusal_count, state.refused_since = 0, None
-        state.has_turn, state.granted_workers = False, None
+        state.end_turn()
         if plan.create_launcher:
             state.objects_checked_at = self._clock()
         # The pods are counted, and deadlines run from their creation, although their events may report nothing new.
@@ -170,7 +170,7 @@ class PlanExecutor:
         if state.refusal is None or state.refusal.message != message:
             log_effect(state.job, f"{reason}: {message}")
         state.refusal_count += 1
-        state.has_turn, state.granted_workers = False, None
+        state.end_turn()
         waits_in_line = reason is Reason.QUOTA_EXCEEDED
         state.refusal = Refusal(reason, message, now + timedelta(seconds=delay), keeps_pods, waits_in_line)
         if waits_in_line:

@@ -93,12 +93,16 @@ class JobState:
         if newer.job.metadata.generation != self.job.metadata.generation or any(is_unreadable):
             self.refusal, self.refusal_count, self.refused_since = newer.refusal, 0, None
             self.queue_problem, self.queue_refusals, self.pod_usage = None, 0, None
-            self.has_turn, self.granted_workers = False, None
+            self.end_turn()
         if newer.job.metadata.labels != self.job.metadata.labels:
             self.queue_problem, self.queue_refusals = None, 0
         self.was_collected = self.is_collected
         self.job, self.version, self.unreadable_status = newer.job, newer.version, newer.unreadable_status
         self.defaults_error = newer.defaults_error
+
+    def end_turn(self) -> None:
+        """It no longer has room in a quota that it waited for."""
+        self.has_turn, self.granted_workers = False, None
 
     def has_changed(self, job: HorovodJob) -> bool:
         """Whether the spec of the job is newer than this one, or the job is deleted."""

@@ -1,14 +1,10 @@
 """Scheduling: pods are created and get nodes, or their nodes are free for other jobs after a timeout."""
 
-from horovodjob.api.constants import GROUP, KIND, VERSION, Phase, Reason
+from horovodjob.api.constants import KUEUE_FRAMEWORK, KUEUE_POD_GATE, Phase, Reason
 from horovodjob_operator.domain.checks.backoff import requeue_delay
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.checks.unresponsive_node_messages import overdue_at, overdue_pod_message
-from horovodjob_operator.domain.pods.pod_facts import KUEUE_POD_GATE
-
-# As Kueue's configuration names this kind.
-EXTERNAL_FRAMEWORK = f"{KIND}.{VERSION}.{GROUP}"
 
 
 def creation_refused(context: JobContext) -> Outcome | None:
@@ -96,7 +92,7 @@ def _unschedulable_message(context: JobContext) -> str:
     if gated := next((pod for pod in context.observed.pods if pod.has_kueue_gate and not pod.node), None):
         return (
             f"Kueue queues pod {gated.name} by itself, apart from its job (scheduling gate {KUEUE_POD_GATE}): "
-            f"list {EXTERNAL_FRAMEWORK} in integrations.externalFrameworks of Kueue's configuration"
+            f"list {KUEUE_FRAMEWORK} in integrations.externalFrameworks of Kueue's configuration"
         )
     messages = [pod.unschedulable_message for pod in context.observed.pods if pod.unschedulable_message]
     return min(messages, key=lambda message: not message.startswith("0/"), default="")

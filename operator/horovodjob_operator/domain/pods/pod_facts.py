@@ -9,7 +9,7 @@ from horovodjob.api.constants import (
     ANNOTATION_HOSTS,
     ANNOTATION_WORKLOAD_UID,
     KIND,
-    KUEUE_PREFIX,
+    KUEUE_POD_GATE,
     LABEL_ATTEMPT,
     LABEL_JOB,
     LABEL_REPLICA_INDEX,
@@ -33,8 +33,6 @@ PROVISIONING_REQUEST_ANNOTATIONS = (
     "autoscaling.x-k8s.io/consume-provisioning-request",
     "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
 )
-# Of Kueue's integration for pods; the gate of a topology has another name.
-KUEUE_POD_GATE = f"{KUEUE_PREFIX}admission"
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,9 +133,8 @@ class Session:
 
     def end(self) -> None:
         """Write the checkpoint of the last step. A later start of the complete run has no steps."""
-        with ACTIVITY.section(
-            Section.CHECKPOINT
-        ):  # also the waiting for the other ranks, which is no exchange of a step
+        # Also waiting for the other ranks, which is no exchange of a step.
+        with ACTIVITY.section(Section.CHECKPOINT):
             self._write()
             self.checkpoints.finish()
             if self.reporter is not None:

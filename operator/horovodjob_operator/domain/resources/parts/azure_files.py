@@ -25,8 +25,18 @@ SMB_OPTIONS = (
     "actimeo=30",
 )
 PORT_CLOSED = "the node cannot reach port 445 of the account: open it in network security group and firewall"
-# The remedy depends on how the share is mounted.
-DENIED = "denied"
+# mount.cifs has one message for all of them.
+KEY_DENIED = (
+    "the account's key is not the one in the Secret, or the account's firewall refuses the node: compare with "
+    "az storage account keys list --account-name {accounts}; or the account allows no keys, which "
+    "az storage account show --name {accounts} --query allowSharedKeyAccess prints as false: "
+    "set clientID in spec.azureFiles in place of the Secret"
+)
+IDENTITY_DENIED = (
+    "the managed identity of clientID lacks the role 'Storage File Data SMB MI Admin' on account {accounts}, or the "
+    "account does not allow OAuth over SMB: az storage account update --name {accounts} --enable-smb-oauth true; or "
+    "the account's firewall refuses the node"
+)
 # Parts of messages of mount.cifs, the driver and the kubelet in lower case, and what the user can do.
 REMEDIES = (
     (
@@ -44,7 +54,7 @@ REMEDIES = (
     ),
     (
         ("mount error(13)",),
-        DENIED,
+        KEY_DENIED,
     ),
     (
         ("inline volume secret ", " is not authorized to get it"),
@@ -72,30 +82,16 @@ REMEDIES = (
 )
 
 
-# mount.cifs has one message for all of them.
-KEY_DENIED = (
-    "the account's key is not the one in the Secret, or the account's firewall refuses the node: compare with "
-    "az storage account keys list --account-name {accounts}; or the account allows no keys, which "
-    "az storage account show --name {accounts} --query allowSharedKeyAccess prints as false: "
-    "set clientID in spec.azureFiles in place of the Secret"
-)
-IDENTITY_DENIED = (
-    "the managed identity of clientID lacks the role 'Storage File Data SMB MI Admin' on account {accounts}, or the "
-    "account does not allow OAuth over SMB: az storage account update --name {accounts} --enable-smb-oauth true; or "
-    "the account's firewall refuses the node"
-)
-
-
 def mount_remedy(job: HorovodJob, warning: str) -> str:
     """What the user can do about a failed mount, given the kubelet's warning; empty if no remedy is known."""
     text = warning.lower()
     shares = job.spec.azure_files or ()
-    shares = tuple(share for share in shares if f'"{_volume_name(share)}"' in text) or shares
     remedy = next((words for patterns, words in REMEDIES if all(pattern in text for pattern in patterns)), "")
-    if remedy == DENIED:
-        remedy = IDENTITY_DENIED if all(share.client_id for share in shares) else KEY_DENIED
-    if not shares:
+    if not shares or not remedy:
         return ""
+    shares = tuple(share for share in shares if f'"{_volume_name(share)}"' in text) or shares
+    if remedy == KEY_DENIED and all(share.client_id for share in shares):
+        remedy = IDENTITY_DENIED
     return remedy.format(
         namespace=job.metadata.namespace,
         accounts=", ".join(dict.fromkeys(share.account for share in shares)),
