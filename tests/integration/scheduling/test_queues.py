@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from support.api_client import JOBS, Api, job, wait_for
+from support.api_client import JOBS, Api, ApiError, job, wait_for
 from support.control_plane.operator_control_plane import OperatorControlPlane
 from support.job_driver import Job, submit
 from support.kueue.controller import Kueue
@@ -204,7 +204,8 @@ def test_the_maximum_execution_time_of_the_queue_ends_the_job_until_it_is_active
 
 def test_a_job_whose_pods_are_not_ready_in_time_waits_again(queue: Queue, kueue: Kueue) -> None:
     settings = kueue.settings
-    limits = {"timeout": "4s", "recoveryTimeout": "4s", "requeuingStrategy": {"backoffBaseSeconds": 1}}
+    strategy = {"backoffBaseSeconds": 1, "backoffLimitCount": 2}
+    limits = {"timeout": "4s", "recoveryTimeout": "4s", "requeuingStrategy": strategy}
     kueue.restart(**settings, waitForPodsReady=limits)
     job = queue.submit()
     job.wait_for_pods()
@@ -221,6 +222,13 @@ def test_a_job_whose_pods_are_not_ready_in_time_waits_again(queue: Queue, kueue:
     job.wait("Restarting")
     job.wait_queued("PodsReadyTimeout")
     job.advance_to("Running")  # The time of the recovery does not count for the next admission.
+    job.end("launcher", 1)
+    job.wait("Restarting")
+    urgent = queue.submit("urgent", labels={PRIORITY_LABEL: "urgent"})
+    job.wait_queued("Preempted")
+    finish(urgent)
+    job.wait_for_workload("PodsReady", status="False", reason="WaitForStart")
+    job.advance_to("Running", since="Queued")
     kueue.restart(**settings)
 
 
@@ -291,21 +299,36 @@ def test_a_restart_keeps_its_quota(queue: Queue) -> None:
 
 
 def test_workers_that_an_elastic_job_gives_up_let_another_job_start(queue: Queue) -> None:
-    queue.resize(3)
-    job = queue.submit(workers=3, elastic={"minReplicas": 1, "maxReplicas": 3}).advance_to("Running")
+    queue.resize(6)
+    job = queue.submit(workers=5, elastic={"minReplicas": 1, "maxReplicas": 6}).advance_to("Running")
     waiting = queue.submit("waiting", 1)
     waiting.wait_queued("Pending")
     job.api.patch(job.path, {"spec": {"worker": {"replicas": 1}}})
     waiting.advance_to("Running")
-    job.api.patch(job.path, {"spec": {"worker": {"replicas": 3}}})
-    wait_for("the remedy", lambda: "suspend the job and resume it" in job.condition("Ready")["message"])
-    assert (job.phase, set(job.pods())) == ("Running", {"launcher", "worker-0"})
     waiting.end("launcher", 0)
     waiting.wait_for_workload("Finished")
+    job.api.patch(job.path, {"spec": {"worker": {"replicas": 6}}})
+    wait_for("the remedy", lambda: "suspend the job and resume it" in job.condition("Ready")["message"])
+    assert "1 of 6 workers" in job.condition("Ready")["message"]
+    assert (job.phase, set(job.pods())) == ("Running", {"launcher", "worker-0"})
+    path, pod_sets = job.workload_path(), job.workload["spec"]["podSets"]
+    larger = [one | {"count": one["count"] + (one["name"] == "worker")} for one in pod_sets]
+    # A Kueue that accepts one of these would let the job grow without the remedy.
+    for part, change, refusal in (
+        ("/status", {"status": {"reclaimablePods": [{"name": "worker", "count": 0}]}}, "cannot be less"),
+        ("/status", {"status": {"reclaimablePods": None}}, "cannot be removed"),
+        ("", {"spec": {"podSets": larger}}, "immutable"),
+    ):
+        with pytest.raises(ApiError, match=refusal):
+            job.api.patch(path + part, change)
+    pod = f"{job.pods_path}/{job.pods()['worker-0']['metadata']['name']}"
+    job.api.patch(pod, {"metadata": {"finalizers": ["example.com/no-kubelet"]}})
     job.suspend()
-    wait_for("its Workload to be deleted", lambda: not job.workload)
+    job.wait("Suspended")
     job.suspend(False)
-    job.wait_for_pods()  # all three workers
+    wait_for("the sentence", lambda: "gives its quota back with its last pod" in job.condition("Ready")["message"])
+    job.api.patch(pod, {"metadata": {"finalizers": None}})
+    wait_for("all workers", lambda: len(job.pods()) == 7)
 
 
 def test_a_workload_of_multikueue_becomes_that_of_its_job(queue: Queue, api: Api) -> None:

@@ -9,7 +9,7 @@ from horovodjob_operator.domain.queues.queue import Queue
 from horovodjob_operator.domain.queues.workload import Workload
 
 # Kueue changes no quota that it has reserved, except that a Workload can give some back.
-GROWTH = "lets no running job grow: to request all, suspend the job and resume it without pods"
+GROWTH = "lets no running job grow: to request all, suspend the job and resume it"
 ACTIVATION = "it waits until spec.active of {} is true"
 
 

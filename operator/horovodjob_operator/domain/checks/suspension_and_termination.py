@@ -37,6 +37,20 @@ def suspended(context: JobContext) -> Outcome | None:
     return None
 
 
+def resumed_with_quota(context: JobContext) -> Outcome | None:
+    """A job that is resumed before its pods have ended gives its quota back first, as it does after a long pause.
+
+    Otherwise it would start again with what its Workload still has, which for an elastic job can be less than it wants.
+    """
+    workload = context.queue.workload if context.queue else None
+    if context.job.status.phase is not Phase.SUSPENDED or workload is None or not workload.has_reservation:
+        return None
+    if workload.is_prebuilt or workload.is_finished or not workload.is_active:
+        return None  # It is not deleted.
+    message = "the job is resumed: it gives its quota back with its last pod, and enters its queue again"
+    return Outcome(Phase.SUSPENDED, Reason.SUSPENDED_BY_USER, message, deletes_pods=True)
+
+
 def spec_changed(context: JobContext) -> Outcome | None:
     """Pods of the attempt have another spec: the job was suspended, changed and resumed between two passes."""
     job, attempt = context.job, context.job.status.attempt

@@ -37,6 +37,7 @@ CHECKS: tuple[Callable[[JobContext], Outcome | None], ...] = (
     suspension_and_termination.termination_requested,
     # The operator deletes the pods of a suspended job, which must not count as a failure.
     suspension_and_termination.suspended,
+    suspension_and_termination.resumed_with_quota,
     # Pods of another spec are replaced, so their failures have no consequences.
     suspension_and_termination.spec_changed,
     suspension_and_termination.pods_outdated,

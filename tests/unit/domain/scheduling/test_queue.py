@@ -485,6 +485,29 @@ def test_a_suspended_job_has_no_workload_and_waits_again_when_it_is_resumed(runn
     assert running.pods == {}
 
 
+def test_an_elastic_job_that_is_resumed_before_its_pods_have_ended_requests_all_its_workers() -> None:
+    cluster = QueuedCluster(queued_job(worker={"replicas": 3, "gpus": 0}, elastic={"minReplicas": 1}))
+    cluster.reconcile()
+    cluster.admit()
+    cluster.run_to_running()
+    cluster.scale(1)
+    cluster.reconcile()
+    cluster.remove_terminating_pods()
+    cluster.reconcile()
+    cluster.scale(3)
+    for suspend in (True, False):
+        cluster.edit_run_policy(suspend=suspend)
+        cluster.reconcile()
+    assert "gives its quota back with its last pod" in cluster.message
+    before = cluster.workload
+    cluster.remove_terminating_pods()
+    cluster.reconcile()
+    assert (phase_of(cluster), cluster.workload != before) == (Phase.QUEUED, True)
+    cluster.admit()
+    cluster.run_to_running()
+    assert len(cluster.pods) == 4
+
+
 # ---- giving quota back ---------------------------------------------------------------------------------------------
 
 
