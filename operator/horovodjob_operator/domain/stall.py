@@ -41,7 +41,10 @@ def stall_message(stall: Stall, pods: Sequence[Pod]) -> str:
     by_place: dict[tuple[str, str], list[int]] = {}
     for each in stall.blamed:
         by_place.setdefault((each.host, each.text), []).append(each.rank)
-    parts = [f"{_ranks(ranks)}{_place(host, pods)} {text}" for (host, text), ranks in by_place.items()]
+    parts = [
+        f"{_ranks(ranks)}{_place(host, pods)}{': each' if len(ranks) > 1 else ''} {text}"
+        for (host, text), ranks in by_place.items()
+    ]
     if stall.others:
         parts.append(stall.others)
     return f"no step since {stall.since:%H:%M:%SZ}{usual}: {'; '.join(parts)}"[:MAX_MESSAGE_CHARACTERS]

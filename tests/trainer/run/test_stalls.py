@@ -4,22 +4,33 @@ import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from horovodjob_trainer.reporting.watch_process import PAUSE_SECONDS
 from trainer.support.background_job import Job
+from trainer.support.hanging_share import hanging_share
 from trainer.support.waiting import TIMEOUT_SECONDS
 
 PROGRAM = Path(__file__).parent / "programs" / "stalls.py"
-SECONDS = {"HVD_STALL_SECONDS": "12"}  # longer than a rank must be without Python to run native code
+SECONDS = {"HVD_STALL_SECONDS": "6"}
 POD = "the-pod"
+OTHER = "; the other rank waits in the exchange"
+PLACE = r"disturb in stalls\.py:\d+"
 
 
 def send(directory: Path, rank: int, number: signal.Signals) -> None:
     os.kill(int((directory / f"process-{rank}").read_text()), number)
+
+
+def watch_processes(rank: int) -> list[int]:
+    """The watch process of a rank, by their process IDs."""
+    children = map(int, Path(f"/proc/{rank}/task/{rank}/children").read_text().split())
+    return [each for each in children if b"watch_process" in Path(f"/proc/{each}/cmdline").read_bytes()]
 
 
 class Log:
@@ -42,80 +53,109 @@ class Log:
             timer.cancel()
         raise AssertionError(f"no line has {pattern!r}:\n" + "\n".join(self.lines))
 
+    def stall(self) -> str:
+        """What the next report of a stall says."""
+        line = self.until("TrainingStalled")
+        found = re.search(r"horovodjob: TrainingStalled: no step since \d\d:\d\d:\d\dZ \(usual: [\d.]+ s\): (.*)", line)
+        assert found, line
+        return found[1]
+
 
 @pytest.fixture
 def started(start: Any, preloaded_python: list[str], tmp_path: Path) -> Callable[..., Log]:
-    def begin(way: str, **variables: str) -> Log:
+    """Starts a training in one of the ways, and waits until steps are completed: before, the limit is that of a start.
+
+    Further arguments are variables.
+    """
+
+    def begin(way: str, ranks: int = 2, **variables: str) -> Log:
         environment = {"HOROVODJOB_POD": POD, **SECONDS, **variables}
-        return Log(start([*preloaded_python, str(PROGRAM), str(tmp_path), way], extra=environment))
+        log = Log(start([*preloaded_python, str(PROGRAM), str(tmp_path), way], ranks, environment))
+        log.until("TRAINS")
+        return log
 
     return begin
 
 
-@pytest.fixture
-def fit(started: Callable[..., Log]) -> Log:
-    return started("fit")
-
-
-def stall(log: Log) -> str:
-    line = log.until("TrainingStalled")
-    found = re.search(r"horovodjob: TrainingStalled: no step since \d\d:\d\d:\d\dZ \(usual: [\d.]+ s\): (.*)", line)
-    assert found, line
-    return found[1]
-
-
-def test_the_rank_that_the_others_wait_for_is_named_until_it_continues(fit: Log, tmp_path: Path) -> None:
-    job = fit.job
-    wait_until_it_trains(fit)
+def test_the_rank_that_the_others_wait_for_is_named_until_it_continues(
+    started: Callable[..., Log], tmp_path: Path
+) -> None:
+    log = started("fit")
     for rank in (0, 1):
         send(tmp_path, rank, signal.SIGSTOP)
-        assert stall(fit) == f"rank {rank} on {POD} is stopped; the other rank waits in the exchange"
+        assert log.stall() == f"rank {rank} on {POD} is stopped{OTHER}"
         send(tmp_path, rank, signal.SIGCONT)
-        fit.until("the training continues")
-    hang = tmp_path / "hang-1"
-    hang.touch()
-    text = "is computing, or reads its next batch, at hang_on_request in stalls.py:"
-    assert re.fullmatch(rf"rank 1 on {POD} {text}\d+; the other rank waits in the exchange", stall(fit))
-    hang.unlink()
-    fit.until("the training continues")
-    native = tmp_path / "native-1"
-    os.mkfifo(native)
-    text = "runs native code that keeps Python from running, called by hang_on_request in stalls.py:"
-    assert re.fullmatch(rf"rank 1 on {POD} {text}\d+; the other rank waits in the exchange", stall(fit))
-    native.write_bytes(b"")
-    fit.until("the training continues")
+        log.until("the training continues")
+    request, fifo = tmp_path / "request-1", tmp_path / "fifo-1"
+    ends: dict[str, Callable[[], object]] = {
+        "python": request.unlink,
+        "released": lambda: fifo.write_bytes(b""),
+        "native": lambda: fifo.write_bytes(b""),
+    }
+    for kind, end in ends.items():
+        request.write_text(kind)
+        does = (
+            "runs native code that keeps Python from running, called by"
+            if kind == "native"
+            else "is computing, or reads its next batch, at"
+        )
+        assert re.fullmatch(rf"rank 1 on {POD} {does} {PLACE}{OTHER}", log.stall())
+        end()
+        log.until("the training continues")
+    share = tmp_path / "share-1"
+    with hanging_share(share):
+        call = rf"waits in the kernel \(request_wait_answer\), with {share}/examples"
+        assert re.fullmatch(rf"rank 1 on {POD} {call}{OTHER}", log.stall())
+    log.until("the training continues")
     (tmp_path / "end").touch()
-    code, output = job.ended()
+    code, output = log.job.ended()
     assert (code, output.count("ENDED")) == (0, 2), output
 
 
-@pytest.mark.parametrize("way", ["callback", "loop"])
-def test_runs_of_scripts_are_watched(started: Callable[..., Log], tmp_path: Path, way: str) -> None:
-    log = started(way)
-    wait_until_it_trains(log)
+@pytest.mark.parametrize("way", ["callback", "loop", "mpi4py"])
+def test_other_ways_to_train_are_watched(started: Callable[..., Log], tmp_path: Path, way: str) -> None:
+    log = started("fit", HOROVODJOB_EXCHANGE="mpi4py") if way == "mpi4py" else started(way)
     send(tmp_path, 1, signal.SIGSTOP)
-    assert stall(log) == f"rank 1 on {POD} is stopped; the other rank waits in the exchange"
+    assert log.stall() == f"rank 1 on {POD} is stopped{OTHER}"
     send(tmp_path, 1, signal.SIGCONT)
     log.until("the training continues")
+    if way == "loop":
+        (tmp_path / "request-1").write_text("skip")
+        place = r"rank \d after step \d+, at <module> in stalls\.py:\d+"
+        text = rf"all 2 ranks wait in the exchange, but not at the same place \({place}; {place}\): a rank may have "
+        assert re.fullmatch(f"{text}skipped a step or a call", log.stall())
+    elif way == "callback":
+        with hanging_share(tmp_path / "run"):
+            (tmp_path / "end").touch()  # the last checkpoint is written then
+            call = r"waits in the kernel \(\w+\), with \S*/run/\S*"
+            assert re.fullmatch(rf"rank 0 on {POD} {call}{OTHER}", log.stall())
+
+
+def test_a_rank_alone_is_watched(started: Callable[..., Log], tmp_path: Path) -> None:
+    log = started("fit", ranks=1)
+    (tmp_path / "request-0").write_text("python")
+    assert re.fullmatch(rf"rank 0 on {POD} is computing, or reads its next batch, at {PLACE}", log.stall())
 
 
 def test_a_deadline_ends_the_attempt_with_the_stacks_of_all_ranks(started: Callable[..., Log], tmp_path: Path) -> None:
     log = started("fit", HOROVODJOB_PROGRESS_DEADLINE="3", AZ_BATCHAI_STDOUTERR_DIR=str(tmp_path))
-    wait_until_it_trains(log)
-    (tmp_path / "hang-0").touch()
+    rank_0 = int((tmp_path / "process-0").read_text())
+    pod = [rank_0, *watch_processes(rank_0)]
+    assert len(pod) == 2
+    for process in pod:
+        os.kill(process, signal.SIGSTOP)
+    time.sleep(PAUSE_SECONDS + 3)  # of the whole pod, longer than the deadline
+    for process in reversed(pod):
+        os.kill(process, signal.SIGCONT)
+    (tmp_path / "request-0").write_text("endless")
     code, output = log.job.ended()
     assert code == 137
     assert re.search(
-        rf"horovodjob: ProgressDeadlineExceeded: no step since .*: rank 0 on {POD} .*, at hang_on_request in stalls.py:"
-        r"\d+; the other rank waits in the exchange; the attempt ends after 3 s without a step",
+        rf"horovodjob: ProgressDeadlineExceeded: no step since .*: rank 0 on {POD} runs native code that keeps Python "
+        rf"from running, called by {PLACE}{OTHER}; the attempt ends after 3 s without a step",
         output,
     )
     stacks = (tmp_path / "stacks-attempt-1.txt").read_text()
     assert stacks in output
-    assert re.search(r"^rank 0, innermost frame first:\n(  .*\n)*?  .*in hang_on_request\n", stacks, re.MULTILINE)
+    assert re.search(r"^rank 0, innermost frame first:\n(  .*\n)*?  .*in disturb\n", stacks, re.MULTILINE)
     assert re.search(r"^rank 1, innermost frame first:\n  .*tensorflow", stacks, re.MULTILINE)
-
-
-def wait_until_it_trains(log: Log) -> None:
-    """Wait until steps are completed: before, the limit is that of a start."""
-    log.until("TRAINS")

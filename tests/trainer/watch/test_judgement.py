@@ -16,12 +16,13 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 1000.0
+        self.wall = 0.0
 
     def monotonic(self) -> float:
         return self.now
 
     def time(self) -> float:
-        return self.now
+        return self.now + self.wall
 
 
 @pytest.fixture
@@ -94,6 +95,34 @@ def test_batches_of_a_validation_are_progress(rank: Activity, clock: Clock) -> N
     assert limit(rank) == 5 * MINUTE
 
 
+def test_the_end_of_an_epoch_has_the_limit_of_a_validation(rank: Activity, clock: Clock) -> None:
+    rank.enter(Section.EPOCH_END)
+    assert limit(rank) == 30 * MINUTE
+    clock.now += 20 * MINUTE  # a callback that saves the model
+    rank.enter(Section.STEP)
+    assert limit(rank) == 5 * MINUTE
+    rank.enter(Section.EPOCH_END)
+    assert limit(rank) == 200 * MINUTE
+
+
+def test_a_section_can_need_what_the_start_has_needed(rank: Activity, clock: Clock) -> None:
+    rank.enter(Section.START)
+    clock.now += 40 * MINUTE  # full buffers of a shuffled dataset, which the next epoch fills again
+    rank.complete_step()
+    rank.complete_step()
+    assert limit(rank) == 40 * MINUTE
+
+
+def test_a_clock_that_jumps_is_no_stall(rank: Activity, clock: Clock) -> None:
+    before = limit(rank), clock.now - rank[Field.SINCE]
+    clock.wall += 30 * 24 * 60 * MINUTE
+    assert (limit(rank), clock.now - rank[Field.SINCE]) == before
+    clock.now += 1
+    rank.complete_step()
+    assert rank[Field.STALLED] == 0
+    assert rank[Field.STEP_SECONDS] == pytest.approx(1)
+
+
 def test_only_a_run_in_a_directory_knows_the_position_of_a_step(rank: Activity) -> None:
     assert (rank[Field.STEPS], rank[Field.STEPS_IN_ATTEMPT]) == (4, 4)
     rank.complete_step(740)
@@ -111,6 +140,10 @@ def test_outside_of_a_training_nothing_is_recorded() -> None:
 
 def waiting(*ranks: int) -> list[RankState]:
     return [RankState(each, f"worker-{each}", Section.STEP, is_waiting=True) for each in ranks]
+
+
+def exchanging(rank: int, **facts: object) -> RankState:
+    return working(rank, is_waiting=True, **facts)
 
 
 def working(rank: int, **facts: object) -> RankState:
@@ -136,6 +169,35 @@ def working(rank: int, **facts: object) -> RankState:
         ),
         (waiting(0, 1), "all 2 ranks wait in the exchange: the network or its library does not get on"),
         (waiting(0), "the only rank waits in the exchange"),
+        (
+            [exchanging(0, steps=7, frame="f in a.py:1"), exchanging(1, steps=8), exchanging(2, steps=8)],
+            "all 3 ranks wait in the exchange, but not at the same place (rank 0 after step 7, at f in a.py:1; ranks "
+            "1-2 after step 8): a rank may have skipped a step or a call",
+        ),
+        (
+            [*(exchanging(rank, frame=f"f in a.py:{rank}") for rank in range(5))],
+            "all 5 ranks wait in the exchange, but not at the same place (rank 0 after step 0, at f in a.py:0; rank 1 "
+            "after step 0, at f in a.py:1; rank 2 after step 0, at f in a.py:2; 2 more): a rank may have skipped a "
+            "step or a call",
+        ),
+        (
+            [*waiting(0), exchanging(1, kernel="waits in the kernel (nfs_wait)"), working(2)],
+            "rank 2 on worker-2 is computing, or reads its next batch; the other 2 ranks wait in the exchange",
+        ),
+        (
+            [*waiting(0), exchanging(1, kernel="waits in the kernel (nfs_wait)")],
+            "rank 1 on worker-1 waits in the kernel (nfs_wait); all 2 ranks wait in the exchange",
+        ),
+        (
+            [*waiting(0), *(working(rank, kernel="is stopped") for rank in range(1, 6))],
+            "ranks 1-5 on worker-1, worker-2, worker-3, 2 more: each is stopped; one rank waits in the exchange",
+        ),
+        (
+            [*waiting(0), *(working(rank, frame=f"f in a.py:{rank // 2}") for rank in range(1, 9))],
+            "rank 1 on worker-1 is computing, or reads its next batch, at f in a.py:0; rank 8 on worker-8 is "
+            "computing, or reads its next batch, at f in a.py:4; ranks 2-3 on worker-2, worker-3: each is computing, "
+            "or reads its next batch, at f in a.py:1; 2 more; one rank waits in the exchange",
+        ),
         (
             [working(0, section=Section.INPUT), working(1, section=Section.INPUT)],
             "all 2 ranks are at the same place: each is in input: the share or the volume of the data may hang",

@@ -23,15 +23,39 @@ from horovodjob_trainer.hvd.stop_agreement import StepStopAgreement, stop_agreem
 from horovodjob_trainer.hvd.uneven_steps import REMEDY, step_difference
 from horovodjob_trainer.hvd.usage import USAGE
 from horovodjob_trainer.watch.activity import ACTIVITY
-from horovodjob_trainer.watch.start import watched
+from horovodjob_trainer.watch.sections import Section
+from horovodjob_trainer.watch.start import is_watched, watched
 
 CallbackList = keras.callbacks.CallbackList
 _warnings: set[str] = set()
 _checked_models: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
-class TrainingChecks(FirstBatchCallback):
-    """Compares the ranks after the first batch, and warns once on rank 0. It is the first callback."""
+class StepRecord(FirstBatchCallback):
+    """Records what `fit` does, for the watch of the ranks. It is the first callback."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.steps = 0
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if self.steps:
+            ACTIVITY.complete_step()
+        elif ACTIVITY.current is Section.EPOCH_END:
+            ACTIVITY.enter(Section.STEP)
+        super().on_train_batch_begin(batch, logs)
+
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        ACTIVITY.progress()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        ACTIVITY.complete_step()
+        if ACTIVITY.current is Section.STEP:  # other callbacks can validate or save the model
+            ACTIVITY.enter(Section.EPOCH_END)
+        super().on_epoch_end(epoch, logs)
+
+
+class TrainingChecks(StepRecord):
+    """Compares the ranks after the first batch, and warns once on rank 0."""
 
     def __init__(self, callbacks: list[Any]) -> None:
         super().__init__()
@@ -53,18 +77,10 @@ class TrainingChecks(FirstBatchCallback):
             raise ValueError(f"{difference}; {REMEDY}")
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.epoch, self.steps, self.has_ended_epoch = epoch, 0, False
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        if self.steps:
-            ACTIVITY.complete_step()
-        super().on_train_batch_begin(batch, logs)
-
-    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
-        ACTIVITY.progress()
+        super().on_epoch_begin(epoch, logs)
+        self.epoch, self.has_ended_epoch = epoch, False
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        ACTIVITY.complete_step()
         super().on_epoch_end(epoch, logs)
         self.has_ended_epoch = True
 
@@ -138,9 +154,18 @@ def patch_fit() -> None:
                     contexts.enter_context(callback.fit(call.arguments))
             return checked_fit(call)
 
-    def checked_fit(call: inspect.BoundArguments) -> Any:
-        if not (exchange.is_initialized() and exchange.size() > 1):
+    def fit_alone(call: inspect.BoundArguments) -> Any:
+        if is_elastic() or not is_watched():
             return original(*call.args, **call.kwargs)
+        _add_callbacks(call.arguments, first=StepRecord())
+        with watched(exchange):
+            return original(*call.args, **call.kwargs)
+
+    def checked_fit(call: inspect.BoundArguments) -> Any:
+        if not exchange.is_initialized():
+            return original(*call.args, **call.kwargs)
+        if exchange.size() == 1:
+            return fit_alone(call)
         watch: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         model, callbacks = call.arguments["self"], _callbacks(call.arguments)
         checks = TrainingChecks(callbacks)

@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -36,16 +36,18 @@ from horovodjob_trainer.watch.sections import Section, limit_seconds
 from horovodjob_trainer.watch.usage import SlowRank, SlowRanks, Usage, seconds_by_cause
 
 CHECK_SECONDS = 1.0
+PAUSE_SECONDS = 5.0
+WAKE_SECONDS = 3.0
 REPORT_SECONDS = 30.0
 COMPARISON_SECONDS = 20.0
 FILE_SECONDS = 5.0
-MAX_BLAMED = 8
+MAX_BLAMED, MAX_TEXT = 8, 1000  # those of a report
 ENDED = "ProgressDeadlineExceeded"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the rank gives to its watch process, as JSON in its first argument. The token is not an argument."""
+    """What the rank gives to its watch process, as JSON in the first line of its standard input."""
 
     rank: int
     host: str
@@ -71,7 +73,9 @@ class Watch:
         self.numbers = memoryview(mmap.mmap(settings.activity, mmap.PAGESIZE)).cast("d")
         self.peers = [Peer(**{**each, "addresses": tuple(each["addresses"])}) for each in settings.peers]
         self.client = ProgressClient.from_environment(os.environ, say) if settings.rank == 0 else None
-        self.stalled_since = self.reported_at = 0.0
+        self.stalled_since = self.stalled_at = self.reported_at = 0.0
+        self.observed_since = 0.0
+        """Since when this process has run without a pause: what happened in a pause of the pod says nothing."""
         self.slow_ranks = SlowRanks()
         self.slowest: SlowRank | None = None
         self.stall: dict[str, Any] | None = None
@@ -95,7 +99,9 @@ class Watch:
                 with suppress(OSError):
                     connection, _ = listener.accept()
                     threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
-            if time.monotonic() >= next_check:
+            if (now := time.monotonic()) >= next_check:
+                if now - next_check > PAUSE_SECONDS:
+                    self.observed_since = now
                 if self.settings.rank == 0:
                     self.check()
                 next_check = time.monotonic() + CHECK_SECONDS
@@ -119,32 +125,37 @@ class Watch:
         with self.stacks_lock, suppress(OSError):
             if text := stacks.dump(self.settings.pid, self.settings.stacks):
                 return text
-        return f"the process {stacks.process_state(self.settings.pid) or 'cannot run'}"
+        pid = self.settings.pid
+        return f"the process {stacks.process_state(pid) or stacks.kernel_wait(pid) or 'cannot run'}"
 
     def state(self) -> RankState:
         """What the rank does."""
         numbers = self.numbers
         section, place = Section(int(numbers[Field.SECTION])), Place(int(numbers[Field.PLACE]))
-        kernel = stacks.process_state(self.settings.pid)
-        silent = self._silent_seconds() if not kernel else 0.0
+        stopped, waits = stacks.process_state(self.settings.pid), stacks.kernel_wait(self.settings.pid)
+        silent = self._silent_seconds() if not stopped else 0.0
         # The place is a sample, of a rank whose Python code runs.
-        is_in_step = section is Section.STEP and not kernel and silent <= SILENT_SECONDS
+        is_in_step = section in (Section.STEP, Section.EPOCH_END) and silent <= SILENT_SECONDS
         is_waiting = numbers[Field.EXCHANGES] > 0 or (is_in_step and place is Place.EXCHANGE)
-        has_frame = not kernel and not is_waiting
         return RankState(
             rank=self.settings.rank,
             host=self.settings.host,
             section=section,
-            is_waiting=is_waiting,
+            is_waiting=is_waiting and not stopped,
             silent_seconds=silent,
-            kernel=kernel,
-            frame=stacks.program_frame(stacks.main_thread(self.stacks())) if has_frame else "",
+            kernel=stopped or waits,
+            steps=int(numbers[Field.STEPS]),
+            frame="" if stopped else stacks.program_frame(stacks.main_thread(self.stacks())),
         )
 
     def _silent_seconds(self) -> float:
         """Since when no Python code of the rank runs: long enough to be sure, or until it runs again."""
         asked = time.monotonic()
-        while (sampled := self.numbers[Field.SAMPLED]) < asked and time.monotonic() - sampled <= SILENT_SECONDS:
+        while (sampled := self.numbers[Field.SAMPLED]) < asked:
+            now = time.monotonic()
+            # After a pause of the pod, the record is old, and the code runs again.
+            if now - sampled > SILENT_SECONDS and now - asked > WAKE_SECONDS:
+                break
             time.sleep(0.1)
         return time.monotonic() - sampled
 
@@ -153,13 +164,14 @@ class Watch:
         numbers, settings = self.numbers, self.settings
         section, steps = Section(int(numbers[Field.SECTION])), numbers[Field.STEPS_IN_ATTEMPT]
         since, is_known = numbers[Field.SINCE], section is not Section.OUTSIDE
-        seconds = time.monotonic() - since
+        seconds = time.monotonic() - max(since, self.observed_since)
         limit = limit_seconds(section, numbers[Field.LONGEST], steps, settings.limit)
         deadline = None
         if settings.deadline is not None:
             deadline = deadline_seconds(settings.deadline, section, steps)
         if not is_known or seconds < min(limit, deadline or limit):
-            self._end_stall()
+            if not is_known or since != self.stalled_at:
+                self._end_stall()
             if time.monotonic() >= self.compares_at and (self.comparison is None or not self.comparison.is_alive()):
                 self.compares_at = time.monotonic() + COMPARISON_SECONDS
                 self.comparison = threading.Thread(target=self.compare, daemon=True)
@@ -221,7 +233,7 @@ class Watch:
         if self.numbers[Field.SINCE] != since:
             return  # the training has continued meanwhile
         found = verdict(states)
-        is_first, self.stalled_since = not self.stalled_since, self.stalled_since or since
+        is_first, self.stalled_since, self.stalled_at = not self.stalled_since, self.stalled_since or since, since
         self.reported_at = time.monotonic()
         text = f"no step since {self._last_step():%H:%M:%SZ}{self._usual()}: {verdict_text(found)}"
         if deadline is None:
@@ -261,11 +273,12 @@ class Watch:
         if self.client is None:
             return
         blamed = [{"rank": each.rank, "host": each.host, "text": each.text()[:300]} for each in found.blamed]
+        more = f"{len(blamed) - MAX_BLAMED} more ranks are not in the exchange" if len(blamed) > MAX_BLAMED else ""
         self.stall = {
             "since": f"{self._last_step():%Y-%m-%dT%H:%M:%SZ}",
             "usualSeconds": round(self.numbers[Field.STEP_SECONDS], 4) or None,
             "blamed": blamed[:MAX_BLAMED],
-            "others": found.others,
+            "others": "; ".join(filter(None, (more, found.others)))[:MAX_TEXT],
             "steps": int(self.numbers[Field.STEPS]),
             "isOver": is_over,
         }
@@ -313,18 +326,12 @@ def say(text: str) -> None:
     print(f"horovodjob: {text}", file=sys.stderr, flush=True)
 
 
-def settings_from(values: Mapping[str, Any]) -> Settings:
-    """The settings in the argument of the process."""
-    return Settings(**values)
-
-
 def main() -> None:
     """Watch the rank that has started this process."""
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)  # the watch ends with its rank, which can write a checkpoint first
-    settings = settings_from(json.loads(sys.argv[1]))
-    token = sys.stdin.readline().strip()
-    Watch(settings, token).run()
+    token, settings = json.loads(sys.stdin.readline())
+    Watch(Settings(**settings), token).run()
     os._exit(0)
 
 

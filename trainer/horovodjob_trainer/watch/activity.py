@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 
-from horovodjob_trainer.watch.sections import Section, limit_seconds
+from horovodjob_trainer.watch.sections import FACTOR, Section, limit_seconds
 
 
 class Place(IntEnum):
@@ -67,7 +67,7 @@ class Activity:
     def enter(self, section: Section) -> None:
         """Begin a section."""
         now = self._record_duration()
-        self[Field.LONGEST] = self._longest.get(section, 0.0)
+        self[Field.LONGEST] = self._usual_longest(section)
         self[Field.SINCE] = now
         self._section = section
         self._numbers[Field.SECTION] = section
@@ -87,8 +87,9 @@ class Activity:
 
     def progress(self) -> None:
         """Record a sign of progress in the section, such as a batch of a validation."""
-        self[Field.LONGEST] = max(self[Field.LONGEST], self._longest.get(self.current, 0.0))
-        self[Field.SINCE] = self._record_duration()
+        now = self._record_duration()
+        self[Field.LONGEST] = self._usual_longest(self.current)
+        self[Field.SINCE] = now
 
     def complete_step(self, position: int | None = None) -> None:
         """Record a completed step. Only a run in a directory knows its position, the number of its last step."""
@@ -140,9 +141,14 @@ class Activity:
         numbers[Field.SECONDS + section] += seconds
         return now
 
+    def _usual_longest(self, section: Section) -> float:
+        """How long a section has taken at most. What the start has needed, such as full buffers, it can need again."""
+        longest = self._longest.get(section, 0.0)
+        return max(longest, self._longest.get(Section.START, 0.0) / FACTOR) if longest else 0.0
+
     def _is_stall(self, seconds: float) -> bool:
         """Whether so long a section was a stall, which says nothing about the usual times."""
-        longest = self._longest.get(self.current, 0.0)
+        longest = self._usual_longest(self.current)
         return seconds > limit_seconds(self.current, longest, self[Field.STEPS_IN_ATTEMPT], self.limit)
 
 

@@ -22,6 +22,7 @@ class Section(IntEnum):
     STEP = 3
     VALIDATION = 4
     CHECKPOINT = 5
+    EPOCH_END = 6  # the callbacks of `fit` after an epoch, or the last step of an epoch in a loop, and what follows it
 
 
 def limit_seconds(section: Section, longest: float, steps: float, given: float | None = None) -> float:

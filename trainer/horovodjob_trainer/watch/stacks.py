@@ -18,6 +18,13 @@ MAX_BYTES = 1 << 16
 WAIT_SECONDS = 3.0
 KERNEL_SECONDS = 0.2
 RANK = re.compile(rb"(?:^|\0)(?:OMPI_COMM_WORLD_RANK|PMI_RANK|HOROVOD_RANK)=(\d+)")
+# System calls of x86-64 by number. With a file: read, write, pread, pwrite, readv, writev, fsync, fdatasync, getdents.
+# With a path, and which argument it is: open, stat, lstat, access, openat, newfstatat, statx, faccessat2.
+DESCRIPTOR_CALLS = (0, 1, 17, 18, 19, 20, 74, 75, 217)
+PATH_CALLS = {2: 0, 4: 0, 6: 0, 21: 0, 257: 1, 262: 1, 332: 1, 439: 1}
+MAX_PATH = 256
+FUSE_WAIT = "request_wait_answer"  # a call to a share in user space can be interrupted, which no library does
+WITH = ", with "
 FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 OUTERMOST = re.compile(r" in (<module>|_run_module_as_main)\n$")
 # The code of a program begins outside of these.
@@ -85,7 +92,7 @@ def ranks_text(ranks: Iterable[int]) -> str:
 
 
 def process_state(pid: int) -> str:
-    """How the kernel sees a process that does not run: stopped, or in a call that does not return; else empty."""
+    """How the kernel sees a process that cannot run; else empty."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -95,6 +102,11 @@ def process_state(pid: int) -> str:
         return "is stopped"
     if state in ("Z", "X"):
         return "has ended"
+    return ""
+
+
+def kernel_wait(pid: int) -> str:
+    """The call of a thread that does not return; else empty. One that names a file says most."""
     before = _kernel_waits(pid)
     if not before:
         return ""
@@ -102,7 +114,7 @@ def process_state(pid: int) -> str:
     time.sleep(KERNEL_SECONDS)
     after = _kernel_waits(pid)
     waits = [text for thread, (switches, text) in after.items() if before.get(thread, (-1, ""))[0] == switches]
-    return f"waits in the kernel{waits[0]}" if waits else ""
+    return f"waits in the kernel{max(waits, key=lambda text: WITH in text)}" if waits else ""
 
 
 def _kernel_waits(pid: int) -> dict[str, tuple[int, str]]:
@@ -128,24 +140,30 @@ def _threads(pid: int) -> list[Path]:
 def _kernel_wait(thread: Path) -> str:
     """What a thread waits for that is in a call which cannot be interrupted, such as that of a file on a share."""
     try:
-        if (thread / "stat").read_text().rpartition(")")[2].split()[0] != "D":
-            return ""
-        function = (thread / "wchan").read_text().strip("0\n")
+        state = (thread / "stat").read_text().rpartition(")")[2].split()[0]
+        function = (thread / "wchan").read_text().strip("0\n") if state in "DS" else ""
     except OSError:
         return ""
-    file = _open_file(thread)
-    return (f" ({function})" if function else " (state D)") + (f", with {file}" if file else "")
-
-
-def _open_file(thread: Path) -> str:
-    """The file of the system call that a thread is in, if it is one that reads or writes."""
-    try:
-        number, first, *_ = (thread / "syscall").read_text().split()
-        if int(number) not in (0, 1, 17, 18, 19, 20, 74, 75):  # read, write, pread, pwrite, readv, writev, fsync
-            return ""
-        return os.readlink(thread.parent.parent / "fd" / str(int(first, 16)))
-    except (OSError, ValueError):
+    if state != "D" and function != FUSE_WAIT:
         return ""
+    file = _file_of_call(thread)
+    return (f" ({function})" if function else " (state D)") + (f"{WITH}{file}" if file else "")
+
+
+def _file_of_call(thread: Path) -> str:
+    """The file of the system call that a thread is in, if it is one that opens, reads or writes a file."""
+    process = thread.parent.parent
+    try:
+        number, *arguments = (int(each, 0) for each in (thread / "syscall").read_text().split()[:3])
+        if number in DESCRIPTOR_CALLS:
+            return os.readlink(process / "fd" / str(arguments[0]))
+        if number in PATH_CALLS:
+            with (process / "mem").open("rb", buffering=0) as memory:
+                memory.seek(arguments[PATH_CALLS[number]])
+                return memory.read(MAX_PATH).partition(b"\0")[0].decode(errors="replace")
+    except (OSError, ValueError, OverflowError):
+        return ""
+    return ""
 
 
 def ranks_of_pod() -> dict[int, tuple[int, Path]]:
@@ -171,7 +189,7 @@ def main(arguments: Sequence[str]) -> int:
             continue
         pid, path = found[rank]
         file = os.open(path, os.O_RDWR)
-        text, state = dump(pid, file), process_state(pid)
+        text, state = dump(pid, file), process_state(pid) or kernel_wait(pid)
         title = f"--- rank {rank}, process {pid}{f', {state}' if state else ''}"
         print(f"{title}\n{text.strip() or 'no stack'}", flush=True)
     return 0

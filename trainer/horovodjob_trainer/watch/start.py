@@ -70,7 +70,7 @@ def watched(exchange: Ranks) -> Iterator[None]:
 
 def _start(exchange: Ranks) -> None:
     create_marker()
-    ACTIVITY.limit = float(os.environ.get(LIMIT_VARIABLE) or 0) or None
+    ACTIVITY.limit = _given_limit()
     if not _sampler:
         _sampler.append(threading.Thread(target=_sample, name="watch", daemon=True))
         _sampler[0].start()
@@ -99,7 +99,7 @@ def _start(exchange: Ranks) -> None:
             "peers": [each for each, _ in gathered if each["rank"] != rank] if rank == 0 else [],
         }
         process = subprocess.Popen(
-            [sys.executable, "-m", "horovodjob_trainer.reporting.watch_process", json.dumps(settings)],
+            [sys.executable, "-m", "horovodjob_trainer.reporting.watch_process"],
             stdin=subprocess.PIPE,
             pass_fds=(ACTIVITY.descriptor, _stacks[0], listener.fileno(), reader),
         )
@@ -107,8 +107,17 @@ def _start(exchange: Ranks) -> None:
     _allow_to_read_state(process.pid)
     assert process.stdin is not None
     with process.stdin as standard_input:
-        standard_input.write(token.encode() + b"\n")
+        # The token is secret, and the addresses of a thousand ranks are longer than an argument can be.
+        standard_input.write(json.dumps([token, settings]).encode() + b"\n")
     _running.append(_Process(process, writer))
+
+
+def _given_limit() -> float | None:
+    text = os.environ.get(LIMIT_VARIABLE, "")
+    with suppress(ValueError):
+        if not text or 0 < float(text) < float("inf"):
+            return float(text) if text else None
+    raise ValueError(f"{LIMIT_VARIABLE} is {text!r}, and must be a number of seconds above 0")
 
 
 def _stop() -> None:

@@ -111,7 +111,7 @@ def seconds_by_cause(numbers: Any, ongoing: float, *, is_stalled: bool) -> dict[
         "input": seconds[Section.INPUT],
         "steps": seconds[Section.STEP] - exchange,
         "exchange": exchange,
-        "validation": seconds[Section.VALIDATION],
+        "validation": seconds[Section.VALIDATION] + seconds[Section.EPOCH_END],
         "checkpoints": seconds[Section.CHECKPOINT],
         "stalled": stalled,
     }

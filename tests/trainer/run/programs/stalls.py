@@ -1,18 +1,18 @@
 """Trains in small steps until DIRECTORY/end exists, and disturbs ranks on request: `stalls.py DIRECTORY WAY`.
 
-A rank that finds DIRECTORY/hang-RANK before a step stays in an endless loop of Python while the file exists. If it
-finds the FIFO DIRECTORY/native-RANK, it stays in native code until somebody writes to it.
+A rank that finds DIRECTORY/request-RANK before a step does what this file says, while the file exists.
 """
 
 import ctypes
 import os
+import re
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 import horovodjob_trainer.hvd as hvd
@@ -21,45 +21,69 @@ directory, way = Path(sys.argv[1]), sys.argv[2]
 hvd.init()
 keras.utils.set_random_seed(3)
 MOST_STEPS = 4000
-loop, native = directory / f"hang-{hvd.rank()}", directory / f"native-{hvd.rank()}"
+request, fifo = directory / f"request-{hvd.rank()}", directory / f"fifo-{hvd.rank()}"
+share = directory / f"share-{hvd.rank()}" / "examples"
+share.parent.mkdir()
+share.write_bytes(b"1")
+os.mkfifo(fifo)
 (directory / f"process-{hvd.rank()}").write_text(str(os.getpid()))
 steps = 0
 
 
-def hang_on_request() -> bool:
-    """Hang while this is requested. Returns whether the training has to end."""
+def disturb() -> str:
+    """Do what is requested, and return it."""
     global steps
     steps += 1
     if steps == 5 and hvd.rank() == 0:
         print("TRAINS", flush=True)
     time.sleep(0.02)
-    if native.exists():
-        ctypes.PyDLL(None).open(bytes(native), os.O_RDONLY)  # with the lock of the interpreter
-        native.unlink()
-    while loop.exists():
-        pass
-    return (directory / "end").exists()
+    if not request.exists():
+        return ""
+    kind = request.read_text()
+    if kind == "python":
+        while request.exists():
+            pass
+    elif kind == "native":  # with the lock of the interpreter
+        ctypes.PyDLL(None).open(bytes(fifo), os.O_RDONLY)
+    elif kind == "released":
+        ctypes.CDLL(None).open(bytes(fifo), os.O_RDONLY)
+    elif kind == "endless":  # in C, with the lock of the interpreter
+        re.match(r"(a+)+b", "a" * 60)
+    elif kind == "exchange":
+        hvd.allreduce(tf.constant(1), name="of_one_rank")
+    request.unlink(missing_ok=True)
+    return kind
 
 
 class Disturbing(keras.callbacks.Callback):  # type: ignore[misc]
     """Hangs before a step."""
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        if hang_on_request():
+        disturb()
+        if (directory / "end").exists():
             self.model.stop_training = True
 
 
-data = tf.data.Dataset.from_tensor_slices((np.ones((40, 3), np.float32), np.ones((40, 1), np.float32))).batch(4)
+def read(number: Any) -> Any:
+    with suppress(OSError):
+        share.read_bytes()
+    return number
+
+
+numbers = tf.data.Dataset.range(40).map(lambda number: tf.numpy_function(read, [number], tf.int64))
+data = numbers.map(lambda _: (tf.ones(3), tf.ones(1))).batch(4, drop_remainder=True)
 model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
 optimizer = keras.optimizers.SGD(0.01)
 if way == "loop":
     run = hvd.Run(directory / "run", model, optimizer)
     for features, targets in run.steps(data, epochs=MOST_STEPS // 10):
+        if disturb() == "skip":
+            continue
         with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
             loss = tf.reduce_mean((model(features, training=True) - targets) ** 2)
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-        if int(hvd.allreduce(tf.constant(int(hang_on_request())), op=hvd.Max)):
+        if int(hvd.allreduce(tf.constant(int((directory / "end").exists())), op=hvd.Max)):
             break
 else:
     model.compile(hvd.DistributedOptimizer(optimizer), "mse")

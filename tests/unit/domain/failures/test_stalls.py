@@ -66,6 +66,17 @@ def test_a_stall_is_a_condition_that_names_rank_worker_and_node_until_steps_go_o
     assert events_between(running.job, stalled, running.status) == ()
 
 
+def test_ranks_of_a_worker_at_the_same_place_are_named_together_and_a_thousand_ranks_fit(running: FakeCluster) -> None:
+    text = "is computing, or reads its next batch, at " + "f" * 250
+    blamed = [{"rank": 1000 + n, "host": f"cifar-worker-{n // 4}", "text": text} for n in range(8)]
+    running.stall_report = report(blamed=blamed, others="504 more ranks are not in the exchange" + "." * 900)
+    running.reconcile()
+    condition = progressing(running)
+    assert condition is not None
+    assert f"ranks 1004, 1005, 1006, 1007 (worker 1, node node-1): each {text}; 504 more ranks" in condition[2]
+    assert len(condition[2]) <= 2048
+
+
 def test_a_new_operator_process_keeps_what_the_status_says(running: FakeCluster) -> None:
     running.stall_report = report()
     running.reconcile()

@@ -55,7 +55,7 @@ class Run:
                     with ACTIVITY.section(Section.INPUT):
                         batch = session.next_batch(iterator)
                     if self.ends_epoch and ACTIVITY.current is Section.STEP:  # the body of the loop can validate
-                        ACTIVITY.enter(Section.VALIDATION)
+                        ACTIVITY.enter(Section.EPOCH_END)
                     yield batch
                     session.end_step(lambda: self._metrics)
                 session.end_epoch(self._metrics)
