@@ -12,10 +12,18 @@ EXAMPLES = sorted(FOLDER.glob("*.yaml"))
 NAMED = [pytest.param(path, id=path.name) for path in EXAMPLES]
 NOT_RUN = "# Not run by the tests"
 RUN = {
-    "tests/e2e/installation/test_install_page.py": ("digits", "script"),
+    "tests/e2e/installation/test_install_page.py": ("digits",),
     "tests/e2e/programs/test_examples.py": ("gang", "hello", "slots", "spot"),
-    "tests/trainer/run/test_examples.py": ("elastic", "fine-tuning", "images", "tabular"),
-    "tests/trainer/run/test_own_task.py": ("segmentation", "text"),
+    "tests/e2e/training/test_training_examples.py": (
+        "elastic",
+        "fine-tuning",
+        "images",
+        "script",
+        "segmentation",
+        "tabular",
+        "text",
+    ),
+    "tests/integration/scheduling/test_queues.py": ("queue",),
 }
 
 

@@ -3,8 +3,9 @@
 import re
 
 import pytest
+import yaml
 
-from support.api_client import JOBS, Api, ApiError, job, wait_for
+from support.api_client import JOBS, ROOT, Api, ApiError, job, wait_for
 from support.control_plane.operator_control_plane import OperatorControlPlane
 from support.job_driver import Job, submit
 from support.kueue.controller import Kueue
@@ -36,6 +37,18 @@ def test_a_job_waits_without_pods_and_starts_when_its_queue_has_room(queue: Queu
     assert second.wait_for_workload("Finished")["reason"] == "Succeeded"
     assert second.get()["metadata"]["generation"] == 1
     assert second.events()["Queued"] <= 1
+
+
+def test_the_example_waits_in_its_queue_until_the_quota_is_free(queue: Queue) -> None:
+    example = yaml.safe_load((ROOT / "manifests" / "examples" / "queue.yaml").read_text())
+    room = [{"name": "cpu", "nominalQuota": "500m"}, {"name": "memory", "nominalQuota": "1Gi"}]
+    flavors = [{"name": f"{queue.namespace}-spot", "resources": room}]
+    queue.change(resourceGroups=[{"coveredResources": ["cpu", "memory"], "flavors": flavors}])
+    first, second = (queue.create(example | {"metadata": example["metadata"] | {"name": name}}) for name in "ab")
+    first.advance_to("Running")
+    assert "insufficient unused quota for cpu" in second.wait_queued("Pending")
+    finish(first)
+    finish(second)
 
 
 def test_what_the_queue_assigns_reaches_the_pods_and_not_the_spec(queue: Queue) -> None:

@@ -99,8 +99,12 @@ class Queue:
         worker = {"replicas": workers, "gpus": 0} | spec.pop("worker", {})
         body = self.request(job(name, worker=worker, **spec))
         body["metadata"]["labels"] |= labels or {}
+        return self.create(body)
+
+    def create(self, body: Object) -> "QueuedJob":
+        """Creates a job as it is given."""
         made = wait_for("the job to be created", lambda: _created(self.api, JOBS.format(self.namespace), body))
-        return QueuedJob(self.api, self.namespace, name, made["metadata"]["uid"])
+        return QueuedJob(self.api, self.namespace, made["metadata"]["name"], made["metadata"]["uid"])
 
 
 def _created(api: Api, path: str, body: Object) -> Object | None:
