@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from horovodjob_release.changelog import HEADING, KINDS, notes, sections
 from horovodjob_release.errors import ReleaseError
 from horovodjob_release.version import mentions, project_version, set_version
 from support.api_client import ROOT
+from support.tutorial import page
 
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
 # These files contain the word in an explanation.
@@ -66,9 +69,13 @@ def test_one_command_sets_it_everywhere(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     count = len(list(mentions(ROOT)))
-    set_version(tmp_path, "12.34.5-rc.1")
-    assert [one.version for one in mentions(tmp_path)] == ["12.34.5-rc.1"] * count
-    assert tomllib.loads((tmp_path / "trainer/pyproject.toml").read_text())["project"]["version"] == "12.34.5-rc.1"
+    shutil.copytree(ROOT / "release", tmp_path / "release", ignore=shutil.ignore_patterns("__pycache__"))
+    (script,) = page.blocks(ROOT / "docs" / "releases.md", "sh", "The version")
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}  # of what the copy does not have
+    printed = page.run_script(script.replace(".venv/bin/python", sys.executable), tmp_path, environment)
+    assert printed.startswith(project_version(ROOT))
+    assert [one.version for one in mentions(tmp_path)] == ["0.2.0"] * count
+    assert tomllib.loads((tmp_path / "trainer/pyproject.toml").read_text())["project"]["version"] == "0.2.0"
 
 
 @pytest.mark.parametrize("wrong", ["1.0", "v1.0.0", "1.0.0 ", "latest"])

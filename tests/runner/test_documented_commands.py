@@ -11,10 +11,18 @@ TESTS = ROOT / "tests"
 # The test that runs the blocks of a page, or of `page#section`.
 RUN = {
     "air-gapped.md": "e2e/installation/test_release.py",  # not with a registry of your own, and not with Helm
+    "dashboard.md#In the cluster": "charts/test_documented_commands.py",  # not docker, and not port-forward
+    "gitops.md#Change a job": "gitops/documented_output.py",
+    "gitops.md#Check a pull request": "charts/test_documented_commands.py",
+    "gitops.md#Scenarios": "gitops/documented_output.py",
+    "helm-jobs.md": "charts/test_documented_commands.py",
     "install.md#1. Install the operator": "e2e/installation/test_install_page.py",
     "install.md#2. Check it": "e2e/installation/test_install_page.py",
+    "install.md#Charts in a registry": "charts/test_documented_commands.py",
+    "install.md#Helm without releases": "charts/test_documented_commands.py",
     "install.md#Values that matter": "charts/test_documented_commands.py",
     "metrics.md#Authorization": "charts/test_documented_commands.py",
+    "migration-mpijob.md": "charts/test_documented_commands.py",
     "migration.md": "e2e/training/test_migration.py",
     "operations.md#Rights": "charts/test_documented_commands.py",
     "operations.md#Settings": "charts/test_documented_commands.py",
@@ -23,6 +31,8 @@ RUN = {
     "quickstart.md#5. Look at the job": "e2e/installation/test_install_page.py",  # not --watch, which has no end
     "quickstart.md#6. The model": "e2e/installation/test_install_page.py",
     "releases.md#Install a release": "e2e/installation/test_release.py",
+    "releases.md#The version": "release/test_version.py",
+    "schedules.md": "charts/test_documented_commands.py",  # not docker, and what shows a pod
     "trainer.md": "trainer/cli/test_tutorial_pages.py",
     "tutorial-fine-tuning.md": "trainer/cli/test_tutorial_pages.py",
     "tutorial-images.md": "trainer/cli/test_tutorial_pages.py",
@@ -38,16 +48,13 @@ NODE = "it needs nodes; end-to-end tests run the same operations"
 NOT_RUN = {
     "aks-up.md": "Azure; unit/test_aks_scripts.py runs the scripts with a fake of the Azure CLI",
     "aks.md": "Azure",
-    "dashboard.md": "a page for a browser, which tests/cli/dashboard opens",
-    "gitops.md": "tests/gitops runs the repository of the page with the engines",
+    "dashboard.md#": "a page for a browser, which tests/cli/dashboard opens",
+    "dashboard.md#GPU hours": "a page for a browser, which tests/cli/dashboard opens",
+    "gitops.md#What the tools report": "a selection of the end-to-end tests, which updates the samples of tests/gitops",
     "gpu-image.md": "Docker, GPUs",
-    "helm-jobs.md": "jobs that need nodes; e2e/installation/test_job_chart.py installs the same chart",
     "horovod-versions.md": "builds of many minutes: `make horovod-versions`",
-    "install.md#Charts in a registry": DOCKER,
-    "install.md#Helm without releases": "charts/test_operator_chart.py compares the objects",
     "install.md#Without Helm": NODE,
     "metrics.md#TLS": "it needs cert-manager",
-    "migration-mpijob.md": "it needs an MPIJob of the reader; tests/unit/mpijob converts public ones",
     "operations.md#Backup and restore": "it needs Velero",
     "performance.md": "trainer/test_synthetic_benchmark.py runs the program on other sizes",
     "pytorch.md": "a build of a quarter of an hour",
@@ -58,9 +65,7 @@ NOT_RUN = {
     "releases.md#Signatures": "Sigstore",
     "releases.md#Reproducing an image": "a build of minutes",
     "releases.md#Known vulnerabilities": "it needs the advisories of PyPI",
-    "releases.md#The version": "it changes the checkout; release/test_version.py sets it in a copy",
     "runbooks": "commands with the names of an incident",
-    "schedules.md": "e2e/installation/test_job_chart.py and cli run the chart's CronJob and `hvj job create`",
     "serving.md": "trainer/run/test_inference.py exports models",
     "stalls.md": "e2e/training/test_stalls.py prints stacks",
     "trainer-reference.md": "trainer/hvd/test_elastic.py runs horovodrun",

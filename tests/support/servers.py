@@ -74,7 +74,7 @@ class GitHandler(Handler):
 
 
 class Registry(Server):
-    """An OCI registry of charts, from which can only be read."""
+    """An OCI registry of charts: what `helm push` and `helm install` need of one."""
 
     def __init__(self, address: str) -> None:
         self._blobs: dict[str, bytes] = {}
@@ -86,7 +86,11 @@ class Registry(Server):
             def _serve(self) -> None:
                 registry.serve(self)
 
+            def _receive(self) -> None:
+                registry.receive(self)
+
             do_GET = do_HEAD = _serve
+            do_POST = do_PUT = _receive
 
         super().__init__(RegistryHandler, address)
 
@@ -126,6 +130,19 @@ class Registry(Server):
             return request.reply(404, b'{"errors": [{"code": "MANIFEST_UNKNOWN"}]}')
         media_type = MANIFEST if kind == "manifests" else "application/octet-stream"
         return request.reply(200, self._blobs[digest], Content_Type=media_type, Docker_Content_Digest=digest)
+
+    def receive(self, request: Handler) -> None:
+        """Stores a blob, for which a client first asks for an address, or a manifest with its tag."""
+        path = request.path.partition("?")[0]
+        content = request.rfile.read(int(request.headers.get("Content-Length", 0)))
+        if request.command == "POST":
+            request.reply(202, b"", Location=f"{path.rstrip('/')}/1")
+            return
+        digest = self._descriptor("", content)["digest"]
+        name, kind, reference = path.removeprefix("/v2/").rsplit("/", 2)
+        if kind == "manifests":
+            self._tags.setdefault(name, {})[reference] = digest
+        request.reply(201, b"", Location=f"/v2/{name}/{kind}/{digest}", Docker_Content_Digest=digest)
 
 
 class ReleasePage(Server):
