@@ -149,6 +149,9 @@ STATUS: Object = {
         "goodput": {
             "percent": 71.5,
             "seconds": GOODPUT,
+            "queuedSeconds": 30,
+            "firstStep": 0,
+            "steps": 200,
             "attempt": {"number": 2, "percent": 80.0, "seconds": GOODPUT, "steps": 200, "firstStep": 100},
         },
         "best": {"metric": "loss", "mode": "min", "value": 0.5, "epoch": 1},

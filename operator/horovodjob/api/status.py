@@ -167,6 +167,11 @@ class Goodput(Model):
 
     percent: float = Field(ge=0, le=100, description="Share of the steps that were kept in the time of the job.")
     seconds: GoodputSeconds = Field(GoodputSeconds(), description="What the time of all attempts was used for.")
+    queued_seconds: Count = Field(0, description="Time in which pods waited for nodes, which is outside.")
+    first_step: Count | None = Field(
+        None, description="Number of the step before the first one; absent if the program does not know it."
+    )
+    steps: Count = Field(0, description="Number of the last step that was kept.")
     attempt: AttemptGoodput = Field(description="The part of the newest attempt.")
 
 

@@ -1,12 +1,15 @@
 """What the time of a job was used for, and its slowest rank: from reports of rank 0 and the status. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from math import floor
+from typing import NamedTuple
 
-from horovodjob.api.constants import Phase
+from horovodjob.api.constants import ConditionType, Phase
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import AttemptGoodput, Goodput, GoodputSeconds, HorovodJobStatus, SlowestRank, Training
 from horovodjob.lost_time import slow_rank_text
+from horovodjob_operator.domain.checks.backoff import restart_at
 from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.stall_report import ReportedSeconds, UsageReport
 
@@ -16,92 +19,145 @@ EMPTY = GoodputSeconds()
 
 
 def with_usage(
-    job: HorovodJob,
-    status: HorovodJobStatus,
-    usage: UsageReport | None,
-    pods: Iterable[Pod],
-    delay_seconds: float,
-    now: datetime,
+    job: HorovodJob, status: HorovodJobStatus, usage: UsageReport | None, pods: Iterable[Pod], now: datetime
 ) -> HorovodJobStatus:
     """A status that differs from that of the job, with what its time was used for until now.
 
-    `usage` is the newest report about the attempt of the job. `delay_seconds` is that before the next attempt.
+    `usage` is the newest report about the attempt of the job.
     """
     known = status.training.goodput if status.training else None
-    if usage is None and known is None:
+    if (usage is None and known is None) or (job.status.phase is status.phase is Phase.QUEUED):
         return status
     training = status.training or Training(progress=0)
-    goodput = _goodput(job, status, usage, known, delay_seconds, now)
-    slowest = (
-        _slowest(usage, pods) if usage and not status.is_finished and status.attempt == job.status.attempt else None
-    )
-    return status.model_copy(
-        update={"training": training.model_copy(update={"goodput": goodput, "slowest_rank": slowest})}
-    )
+    news = {"goodput": _goodput(job, status, usage, now), "slowest_rank": _slowest(job, status, usage, pods)}
+    return status.model_copy(update={"training": training.model_copy(update=news)})
 
 
-def _goodput(
-    job: HorovodJob,
-    status: HorovodJobStatus,
-    usage: UsageReport | None,
-    known: Goodput | None,
-    delay_seconds: float,
-    now: datetime,
-) -> Goodput:
-    attempt = _attempt(job.status.attempt, usage) if usage else None
-    seconds = {name: getattr(known.seconds, name) for name in GoodputSeconds.model_fields} if known else {}
-    if attempt:
-        before = known.attempt.seconds if known and known.attempt.number == attempt.number else EMPTY
-        if known and known.attempt.number < attempt.number and (lost := _lost_seconds(known.attempt, attempt)):
-            seconds["lost_steps"] += lost
-            seconds["steps"] = max(seconds["steps"] - lost, 0)
-        for name in REPORTED:
-            change = getattr(attempt.seconds, name) - getattr(before, name)
-            seconds[name] = max(seconds.get(name, 0) + change, 0)
-    attempt = attempt or (known.attempt if known else AttemptGoodput(number=job.status.attempt, percent=0))
-    seconds["restart_delay"] = seconds.get("restart_delay", 0) + round(delay_seconds)
-    others = sum(value for name, value in seconds.items() if name != "starting")
-    total = max(_total_seconds(status, now), others)
-    seconds["starting"] = total - others
+def _goodput(job: HorovodJob, status: HorovodJobStatus, usage: UsageReport | None, now: datetime) -> Goodput:
+    """The causes of the time of the job. Their sum is this time, whatever a program reports."""
+    stored = status.training.goodput if status.training else None
+    known = stored or Goodput(percent=0, attempt=AttemptGoodput(number=job.status.attempt, percent=0))
+    queued = (stored.queued_seconds if stored else _first_queue(job)) + _ended_queue(job, status, now)
+    seconds = known.seconds.model_dump(exclude={"starting"})
+    total = max(_active_seconds(status, now) - queued, sum(seconds.values()))  # the clock can have been set back
+    seconds["restart_delay"] += _ended_delay(job, status, now)
+    attempt, kept = known.attempt, _kept_steps(known)
+    if usage:
+        is_same = known.attempt.number == job.status.attempt
+        attempt = _attempt(job.status.attempt, usage, total)
+        if attempt.first_step is not None:
+            if not is_same or known.attempt.first_step is None:
+                lost = _lost_seconds(seconds["steps"], kept, attempt.first_step)
+                seconds["steps"] -= lost
+                seconds["lost_steps"] += lost
+            kept = Steps(
+                attempt.first_step if kept.first is None else min(kept.first, attempt.first_step), attempt.steps
+            )
+        _add_reported(seconds, known.attempt.seconds if is_same else EMPTY, attempt.seconds, total)
+    seconds["starting"] = max(total - sum(seconds.values()), 0)
     return Goodput(
-        percent=_percent(seconds.get("steps", 0), total),
+        percent=_percent(seconds["steps"], sum(seconds.values())),
         seconds=GoodputSeconds(**seconds),
+        queued_seconds=queued,
+        first_step=kept.first,
+        steps=kept.last,
         attempt=attempt,
     )
 
 
-def _attempt(number: int, usage: UsageReport) -> AttemptGoodput:
-    seconds = GoodputSeconds(**{name: round(getattr(usage.seconds, name)) for name in REPORTED})
-    total = sum(getattr(usage.seconds, name) for name in REPORTED)
+def _attempt(number: int, usage: UsageReport, most: int) -> AttemptGoodput:
+    reported = {name: getattr(usage.seconds, name) for name in REPORTED}
     return AttemptGoodput(
         number=number,
-        percent=_percent(usage.seconds.steps, total),
-        seconds=seconds,
+        percent=_percent(usage.seconds.steps, sum(reported.values())),
+        seconds=GoodputSeconds(**_limited(reported, most)),
         steps=usage.steps,
         first_step=usage.first_step,
     )
 
 
-def _lost_seconds(earlier: AttemptGoodput, attempt: AttemptGoodput) -> int:
-    """The time of the steps that an earlier attempt has done and this one does again."""
-    if attempt.first_step is None or earlier.first_step is None or earlier.steps <= earlier.first_step:
+def _limited(seconds: Mapping[str, float], most: int) -> dict[str, int]:
+    """Whole seconds, at most so many together: a program cannot have used more time than has passed."""
+    total = sum(seconds.values())
+    if total <= max(most - len(seconds) / 2, 0):  # room for what rounding adds
+        return {name: round(value) for name, value in seconds.items()}
+    return {name: floor(value * min(most / total, 1)) for name, value in seconds.items()}
+
+
+def _add_reported(seconds: dict[str, int], before: GoodputSeconds, after: GoodputSeconds, most: int) -> None:
+    """Add what an attempt has reported since another report."""
+    changes = {name: getattr(after, name) - getattr(before, name) for name in REPORTED}
+    if sum(changes.values()) < 0:
+        return  # Rank 0 is another process, of an elastic job: what it reports next is known to be new.
+    for name, change in changes.items():
+        seconds[name] = max(seconds[name] + min(change, 0), 0)
+    additions = {name: change for name, change in changes.items() if change > 0}
+    for name, addition in _limited(additions, max(most - sum(seconds.values()), 0)).items():
+        seconds[name] += addition
+
+
+class Steps(NamedTuple):
+    """The steps that were kept: the number of the one before the first, if it is known, and of the last."""
+
+    first: int | None
+    last: int
+
+
+def _kept_steps(known: Goodput) -> Steps:
+    if known.first_step is None:  # An earlier release has written those of the attempt alone.
+        return Steps(known.attempt.first_step, known.attempt.steps)
+    return Steps(known.first_step, known.steps)
+
+
+def _lost_seconds(seconds: int, kept: Steps, first_step: int) -> int:
+    """The time of the steps that were kept so far, and that an attempt from this step does again."""
+    if kept.first is None or kept.last <= kept.first:
         return 0
-    share = (earlier.steps - max(attempt.first_step, earlier.first_step)) / (earlier.steps - earlier.first_step)
-    return max(round(earlier.seconds.steps * share), 0)
+    share = (kept.last - max(first_step, kept.first)) / (kept.last - kept.first)
+    return max(round(seconds * share), 0)
 
 
-def _total_seconds(status: HorovodJobStatus, now: datetime) -> int:
-    """Since the job was admitted, without suspensions."""
-    if status.start_time is None:
-        return status.active_seconds
-    return status.active_seconds + max(0, round(((status.completion_time or now) - status.start_time).total_seconds()))
+def _active_seconds(status: HorovodJobStatus, now: datetime) -> int:
+    """Since the job was admitted by its queue, without suspensions."""
+    return status.active_seconds + _seconds_between(status.start_time, status.completion_time or now)
+
+
+def _first_queue(job: HorovodJob) -> int:
+    """How long the pods of a job without earlier reports have waited for nodes."""
+    queued = job.status.condition(ConditionType.QUEUED)
+    return _seconds_between(job.status.start_time, queued.last_transition_time) if queued else 0
+
+
+def _ended_queue(job: HorovodJob, status: HorovodJobStatus, now: datetime) -> int:
+    """How long pods have waited for nodes, if that ends with this change."""
+    queued, start = job.status.condition(ConditionType.QUEUED), job.status.start_time
+    if job.status.phase is not Phase.QUEUED or status.phase is Phase.QUEUED or queued is None or start is None:
+        return 0
+    return _seconds_between(max(queued.last_transition_time, start), now)
+
+
+def _ended_delay(job: HorovodJob, status: HorovodJobStatus, now: datetime) -> int:
+    """The delay before a restart, if it ends with this change: by the restart, or before it."""
+    if status.phase is Phase.RESTARTING or (at := restart_at(job, now)) is None:
+        return 0
+    return _seconds_between(job.status.errors[-1].time, min(at, now))
+
+
+def _seconds_between(start: datetime | None, end: datetime) -> int:
+    return max(round((end - start).total_seconds()), 0) if start else 0
 
 
 def _percent(part: float, total: float) -> float:
     return round(min(100 * part / total, 100.0), 1) if total > 0 else 0.0
 
 
-def _slowest(usage: UsageReport, pods: Iterable[Pod]) -> SlowestRank | None:
+def _slowest(
+    job: HorovodJob, status: HorovodJobStatus, usage: UsageReport | None, pods: Iterable[Pod]
+) -> SlowestRank | None:
+    if status.phase is not Phase.RUNNING or status.attempt != job.status.attempt:
+        return None
+    if usage is None:  # A new operator has no report yet.
+        return status.training.slowest_rank if status.training else None
     found = usage.slowest_rank
     if found is None:
         return None

@@ -23,7 +23,6 @@ from horovodjob.api.status import (
     Training,
 )
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.checks.backoff import restart_at
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.checks.queueing import queue_note
@@ -85,9 +84,7 @@ def next_status(context: JobContext) -> tuple[HorovodJobStatus, Outcome | None]:
     status = _status(context, outcome, now.replace(microsecond=0))
     if status == job.status and not has_slow_rank_news(job, observed.usage):
         return status, outcome  # what the time was used for changes all the time, and is no reason to write
-    next_at = restart_at(job.model_copy(update={"status": status}), now) if outcome.failure else None
-    delay = max((next_at - now).total_seconds(), 0) if next_at else 0
-    return with_usage(job, status, observed.usage, observed.pods, delay, now), outcome
+    return with_usage(job, status, observed.usage, observed.pods, now), outcome
 
 
 def _with_queue_note(context: JobContext, outcome: Outcome) -> Outcome:

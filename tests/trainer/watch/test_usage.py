@@ -1,11 +1,15 @@
 """What the time of the ranks was used for, and which rank is slow."""
 
+import random
+
 import pytest
 
+from horovodjob_trainer.errors import UsageError
 from horovodjob_trainer.watch import activity
 from horovodjob_trainer.watch.activity import Activity, Field
 from horovodjob_trainer.watch.sections import Section
-from horovodjob_trainer.watch.usage import SlowRank, SlowRanks, Usage, seconds_by_cause
+from horovodjob_trainer.watch.start import seconds_of
+from horovodjob_trainer.watch.usage import SlowRank, SlowRanks, Usage, WaitedSeconds, seconds_by_cause
 from trainer.watch.test_judgement import Clock
 
 
@@ -123,3 +127,62 @@ def test_64_ranks_with_one_slow_one() -> None:
     found = [ranks.add(at, after(at, *own)) for at in (20, 40, 60, 80)]
     assert found[-1] is not None
     assert found[-1].rank == 41
+
+
+def course(ranks: SlowRanks, *own_by_comparison: tuple[float, ...]) -> list[int | None]:
+    """The slow rank after each of these comparisons, of ranks with these times of a step."""
+    usage = {rank: Usage(0, 0, 0, 0) for rank in range(len(own_by_comparison[0]))}
+    found = []
+    for number, own in enumerate(own_by_comparison):
+        usage = {
+            rank: Usage(each.at + 20, each.steps + 20, 0, each.compute + 20 * own[rank]) for rank, each in usage.items()
+        }
+        slow = ranks.add(20 * number, usage)
+        found.append(slow.rank if slow else None)
+    return found
+
+
+def test_a_named_rank_stays_until_it_is_clearly_not_slow() -> None:
+    slow, barely, fast = (0.3, 0.3, 0.45), (0.3, 0.3, 0.38), (0.3, 0.3, 0.31)
+    assert course(SlowRanks(), *(slow,) * 5, barely, barely, fast, barely, slow) == [
+        *[None] * 3,
+        2,
+        2,
+        2,
+        2,
+        None,
+        None,
+        None,
+    ]
+    assert course(SlowRanks(), *(barely,) * 6) == [None] * 6
+
+
+def test_of_two_slow_ranks_one_is_named_and_not_both_in_turns() -> None:
+    turns = [(0.3, 0.3, 0.3, 0.6 + 0.05 * (number % 2), 0.65 - 0.05 * (number % 2)) for number in range(9)]
+    (named,) = {rank for rank in course(SlowRanks(), *turns) if rank is not None}
+    assert named == 3
+    clearly = (0.3, 0.3, 0.3, 0.6, 0.9)
+    assert course(SlowRanks(), *turns[:5], *(clearly,) * 2)[-1] == 4
+
+
+def test_ranks_that_are_all_slow_and_noise_are_no_slow_rank() -> None:
+    noise = random.Random(7)
+    assert not any(course(SlowRanks(), *(tuple(noise.uniform(0.3, 0.42) for _ in range(8)) for _ in range(200))))
+    assert not any(course(SlowRanks(), *[(0.3,) * 8] * 5, *[(0.9,) * 8] * 5))
+
+
+def test_a_wait_in_which_the_clock_of_the_host_is_set_is_left_out() -> None:
+    waited = WaitedSeconds(5.0, sampled_at=100.0)
+    assert waited.add(5.4, 101.0) == pytest.approx(0.4)
+    assert waited.add(5.4 + 3600, 102.0) == 0
+    assert waited.add(6.0, 103.0) == 0
+    assert waited.add(6.5, 104.0) == pytest.approx(0.5)
+    assert waited.add(6.5, 404.0) == 0  # it waits for five minutes
+    assert waited.add(306.4, 405.0) == pytest.approx(299.9)
+
+
+@pytest.mark.parametrize("text", ["soon", "-3", "0", "nan", "inf"])
+def test_a_variable_that_is_no_time_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("HVD_SLOW_RANK_SECONDS", text)
+    with pytest.raises(UsageError, match=f"HVD_SLOW_RANK_SECONDS is '{text}'; it must be a number of seconds above 0"):
+        seconds_of("HVD_SLOW_RANK_SECONDS")

@@ -33,13 +33,13 @@ from horovodjob_trainer.watch.judgement import (
 )
 from horovodjob_trainer.watch.peers import Peer, ask, question
 from horovodjob_trainer.watch.sections import Section, limit_seconds
-from horovodjob_trainer.watch.usage import SlowRank, SlowRanks, Usage, seconds_by_cause
+from horovodjob_trainer.watch.usage import SLOW_SECONDS, SlowRanks, Usage, seconds_by_cause
 
 CHECK_SECONDS = 1.0
 PAUSE_SECONDS = 5.0
 WAKE_SECONDS = 3.0
 REPORT_SECONDS = 30.0
-COMPARISON_SECONDS = 20.0
+COMPARISONS = 3  # within the time in which a rank must be slow
 FILE_SECONDS = 5.0
 MAX_BLAMED, MAX_TEXT = 8, 1000  # those of a report
 ENDED = "ProgressDeadlineExceeded"
@@ -61,7 +61,9 @@ class Settings:
     directory: str = ""
     """Where the stacks are written to, in addition to the log."""
     limit: float | None = None
-    """Replaces the automatic limits, for tests."""
+    """Replaces the automatic limits."""
+    slow: float = SLOW_SECONDS
+    """How long a rank must be slower than the others before it is named."""
     peers: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -76,10 +78,9 @@ class Watch:
         self.stalled_since = self.stalled_at = self.reported_at = 0.0
         self.observed_since = 0.0
         """Since when this process has run without a pause: what happened in a pause of the pod says nothing."""
-        self.slow_ranks = SlowRanks()
-        self.slowest: SlowRank | None = None
+        self.slow_ranks = SlowRanks(settings.slow)
         self.stall: dict[str, Any] | None = None
-        self.compares_at = time.monotonic() + COMPARISON_SECONDS
+        self.compares_at = time.monotonic() + settings.slow / COMPARISONS
         self.comparison: threading.Thread | None = None
         self.stacks_lock = threading.Lock()
         self.post_lock = threading.Lock()
@@ -173,7 +174,7 @@ class Watch:
             if not is_known or since != self.stalled_at:
                 self._end_stall()
             if time.monotonic() >= self.compares_at and (self.comparison is None or not self.comparison.is_alive()):
-                self.compares_at = time.monotonic() + COMPARISON_SECONDS
+                self.compares_at = time.monotonic() + settings.slow / COMPARISONS
                 self.comparison = threading.Thread(target=self.compare, daemon=True)
                 self.comparison.start()
             return
@@ -187,8 +188,7 @@ class Watch:
             return
         answers = ask(self.peers, "usage", self.token)
         ranks = {self.settings.rank: self.usage()} | {rank: Usage(**answer) for rank, answer in answers.items()}
-        before, found = self.slowest, self.slow_ranks.add(time.monotonic(), ranks)
-        self.slowest = found
+        before, found = self.slow_ranks.slowest, self.slow_ranks.add(time.monotonic(), ranks)
         if found and (before is None or before.rank != found.rank):
             section = f", most of it in its {found.section}" if found.section else ""
             say(
@@ -223,7 +223,7 @@ class Watch:
         }
         if numbers[Field.HAS_POSITION]:
             report["firstStep"] = int(numbers[Field.FIRST_STEP])
-        if found := self.slowest:
+        if found := self.slow_ranks.slowest:
             slow = {"rank": found.rank, "pod": self._host(found.rank), "ratio": round(found.ratio, 2)}
             report["slowestRank"] = slow | ({"section": found.section} if found.section else {})
         return report

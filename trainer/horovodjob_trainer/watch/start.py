@@ -11,17 +11,21 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Protocol
 
+from horovodjob_trainer.errors import UsageError
 from horovodjob_trainer.launch import Launch, hostname
 from horovodjob_trainer.watch import peers
 from horovodjob_trainer.watch.activity import ACTIVITY, Field
 from horovodjob_trainer.watch.marker import create_marker, marked_place, waited_seconds
 from horovodjob_trainer.watch.sections import Section
 from horovodjob_trainer.watch.stacks import register_stacks
+from horovodjob_trainer.watch.usage import SLOW_SECONDS, WaitedSeconds
 
 DEADLINE_VARIABLE = "HOROVODJOB_PROGRESS_DEADLINE"
 LIMIT_VARIABLE = "HVD_STALL_SECONDS"
+SLOW_VARIABLE = "HVD_SLOW_RANK_SECONDS"
 POD_VARIABLE = "HOROVODJOB_POD"
 SAMPLE_SECONDS = 1.0
 PR_SET_PTRACER = 0x59616D61
@@ -52,6 +56,16 @@ def is_watched() -> bool:
     return bool(os.environ.get(POD_VARIABLE) or os.environ.get(DEADLINE_VARIABLE) or os.environ.get(LIMIT_VARIABLE))
 
 
+def seconds_of(variable: str) -> float | None:
+    """The value of an environment variable; None if it is not set."""
+    if not (text := os.environ.get(variable)):
+        return None
+    with suppress(ValueError):
+        if 0 < (seconds := float(text)) < inf:
+            return seconds
+    raise UsageError(f"the environment variable {variable} is {text!r}; it must be a number of seconds above 0")
+
+
 @contextmanager
 def watched(exchange: Ranks) -> Iterator[None]:
     """Within this context, the training is watched. Every rank enters it together; a context within does nothing."""
@@ -70,7 +84,7 @@ def watched(exchange: Ranks) -> Iterator[None]:
 
 def _start(exchange: Ranks) -> None:
     create_marker()
-    ACTIVITY.limit = _given_limit()
+    ACTIVITY.limit, slow = seconds_of(LIMIT_VARIABLE), seconds_of(SLOW_VARIABLE)
     if not _sampler:
         _sampler.append(threading.Thread(target=_sample, name="watch", daemon=True))
         _sampler[0].start()
@@ -83,7 +97,6 @@ def _start(exchange: Ranks) -> None:
         gathered = exchange.allgather_object((own, secrets.token_urlsafe(24)), name="HorovodWatch")
         token = gathered[0][1]
         reader, writer = os.pipe()
-        deadline = os.environ.get(DEADLINE_VARIABLE)
         settings = {
             "rank": rank,
             "host": host,
@@ -93,8 +106,9 @@ def _start(exchange: Ranks) -> None:
             "listener": listener.fileno(),
             "lifeline": reader,
             "attempt": launch.attempt,
-            "deadline": float(deadline) if deadline else None,
+            "deadline": seconds_of(DEADLINE_VARIABLE),
             "limit": ACTIVITY.limit,
+            "slow": slow or SLOW_SECONDS,
             "directory": os.environ.get("AZ_BATCHAI_STDOUTERR_DIR", ""),
             "peers": [each for each, _ in gathered if each["rank"] != rank] if rank == 0 else [],
         }
@@ -112,14 +126,6 @@ def _start(exchange: Ranks) -> None:
     _running.append(_Process(process, writer))
 
 
-def _given_limit() -> float | None:
-    text = os.environ.get(LIMIT_VARIABLE, "")
-    with suppress(ValueError):
-        if not text or 0 < float(text) < float("inf"):
-            return float(text) if text else None
-    raise ValueError(f"{LIMIT_VARIABLE} is {text!r}, and must be a number of seconds above 0")
-
-
 def _stop() -> None:
     for each in _running:
         os.close(each.lifeline)
@@ -130,13 +136,12 @@ def _stop() -> None:
 
 def _sample() -> None:
     """Show each second that Python code runs, where in its step this rank is, and how long it has waited."""
-    before = 0.0
+    waited = WaitedSeconds(waited_seconds(), time.monotonic())
     while True:
         ACTIVITY[Field.PLACE] = int(marked_place())
-        waited = waited_seconds()
-        if not ACTIVITY[Field.STEPS_IN_ATTEMPT]:
-            before = waited - ACTIVITY[Field.WAITED_IN_GRAPH]  # the first step is a part of the start
-        ACTIVITY[Field.WAITED_IN_GRAPH] = waited - before
+        seconds = waited.add(waited_seconds(), time.monotonic())
+        if ACTIVITY[Field.STEPS_IN_ATTEMPT]:  # the first step is a part of the start
+            ACTIVITY[Field.WAITED_IN_GRAPH] += seconds
         ACTIVITY[Field.SAMPLED] = time.monotonic()
         time.sleep(SAMPLE_SECONDS)
 

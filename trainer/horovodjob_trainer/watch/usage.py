@@ -12,6 +12,9 @@ from horovodjob_trainer.watch.sections import Section
 SLOW_RATIO = 4 / 3
 SLOW_SECONDS = 60.0
 LEAST_SHARE = 0.05
+# A slow rank stays one with half of that, and until another is clearly slower: each change is an event or a write.
+STAYS_SLOW = 0.5
+CLEARLY_SLOWER = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +61,30 @@ class SlowRank:
 class SlowRanks:
     """Compares what the ranks need by themselves between two exchanges."""
 
+    seconds: float = SLOW_SECONDS
+    """How long a rank must be slow."""
     before: Mapping[int, Usage] = field(default_factory=dict)
     since: dict[int, float] = field(default_factory=dict)
     """Since when each slow rank has been slow."""
     compared_at: float | None = None
+    slowest: SlowRank | None = None
 
     def add(self, now: float, ranks: Mapping[int, Usage]) -> SlowRank | None:
         """The slowest rank, if it has been slow in each comparison for a minute."""
-        found = _compared(self.before, ranks)
+        named = self.slowest.rank if self.slowest else None
+        found = _compared(self.before, ranks, named)
         began = now if self.compared_at is None else self.compared_at
         self.since = {each.rank: self.since.get(each.rank, began) for each in found}
         self.before, self.compared_at = ranks, now
-        lasting = [each for each in found if now - self.since[each.rank] >= SLOW_SECONDS]
-        return max(lasting, key=lambda each: each.ratio, default=None)
+        lasting = [each for each in found if now - self.since[each.rank] >= self.seconds]
+        self.slowest = max(
+            lasting, key=lambda each: each.ratio * (CLEARLY_SLOWER if each.rank == named else 1), default=None
+        )
+        return self.slowest
 
 
-def _compared(before: Mapping[int, Usage], after: Mapping[int, Usage]) -> list[SlowRank]:
-    """The ranks that were slower than the median since the last comparison."""
+def _compared(before: Mapping[int, Usage], after: Mapping[int, Usage], named: int | None) -> list[SlowRank]:
+    """The ranks that were slower than the median since the last comparison; the named one with less than the others."""
     own: dict[int, tuple[float, float]] = {}
     longest = 0.0
     for rank in before.keys() & after.keys():
@@ -89,11 +99,36 @@ def _compared(before: Mapping[int, Usage], after: Mapping[int, Usage]) -> list[S
     knows_input = any(seconds for seconds, _ in own.values())
     found = []
     for rank, (seconds, compute) in own.items():
-        excess = seconds + compute - median
-        if median > 0 and seconds + compute >= SLOW_RATIO * median and excess >= LEAST_SHARE * longest:
+        excess, part = seconds + compute - median, STAYS_SLOW if rank == named else 1
+        if median > 0 and excess >= part * max((SLOW_RATIO - 1) * median, LEAST_SHARE * longest):
             section = "input" if seconds - usual[0] > compute - usual[1] else "compute"
             found.append(SlowRank(rank, (seconds + compute) / median, section if knows_input else ""))
     return found
+
+
+@dataclass(slots=True)
+class WaitedSeconds:
+    """The waits for other ranks that the marks in graphs have measured, by a clock that can be set while a rank waits.
+
+    One that is longer than the time since the earliest moment at which it can have begun is left out.
+    """
+
+    total: float
+    sampled_at: float
+    since: float = field(init=False)
+    """The last sample before which no wait can have begun that has not been added."""
+
+    def __post_init__(self) -> None:
+        self.since = self.sampled_at
+
+    def add(self, total: float, now: float) -> float:
+        """The seconds since the last sample; `now` is a time of the monotonic clock."""
+        change, most = total - self.total, now - self.since
+        self.total = total
+        if change:
+            self.since = self.sampled_at
+        self.sampled_at = now
+        return change if 0 < change <= most else 0.0
 
 
 def seconds_by_cause(numbers: Any, ongoing: float, *, is_stalled: bool) -> dict[str, float]:

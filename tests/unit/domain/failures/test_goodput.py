@@ -4,14 +4,16 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from horovodjob.api.constants import Phase
-from horovodjob.api.status import Goodput
+from horovodjob.api.status import Goodput, HorovodJobStatus
 from horovodjob.lost_time import goodput_text, slow_rank_text
 from horovodjob_operator.domain.events import events_between
-from horovodjob_operator.domain.goodput import gpu_seconds
+from horovodjob_operator.domain.goodput import REPORTED, gpu_seconds
 from horovodjob_operator.domain.stall_report import parse_stall
-from unit.domain.fake_cluster import FakeCluster, training_job
+from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
 
 
 def report(
@@ -38,10 +40,29 @@ def cluster() -> FakeCluster:
     return cluster
 
 
+def total_seconds(cluster: FakeCluster) -> int:
+    return sum(goodput(cluster).seconds.model_dump().values())
+
+
 def fail(cluster: FakeCluster) -> None:
     cluster.end_container("cifar-launcher", 1)
     cluster.wait(10)
     cluster.reconcile()
+
+
+def restart(cluster: FakeCluster, seconds: int = 20) -> None:
+    """The next attempt runs after this time, which begins with its delay."""
+    fail(cluster)
+    cluster.remove_terminating_pods()
+    cluster.wait(seconds)
+    cluster.start()
+    assert cluster.status.phase is Phase.RUNNING
+
+
+def succeed(cluster: FakeCluster) -> None:
+    cluster.end_container("cifar-launcher", 0)
+    cluster.reconcile()
+    assert cluster.status.phase is Phase.SUCCEEDED
 
 
 def test_the_time_of_two_attempts_and_the_steps_that_were_done_again(cluster: FakeCluster) -> None:
@@ -51,7 +72,7 @@ def test_the_time_of_two_attempts_and_the_steps_that_were_done_again(cluster: Fa
     assert (cluster.status.phase, cluster.status.attempt) == (Phase.RESTARTING, 2)
     found = goodput(cluster)
     assert found.seconds.model_dump(exclude_defaults=True) == {
-        "steps": 800, "setup": 100, "input": 50, "exchange": 30, "starting": 20, "restart_delay": 10,
+        "steps": 800, "setup": 100, "input": 50, "exchange": 30, "starting": 30,
     }  # fmt: skip
     assert (found.attempt.number, found.attempt.percent) == (1, 81.6)
     cluster.remove_terminating_pods()
@@ -63,9 +84,10 @@ def test_the_time_of_two_attempts_and_the_steps_that_were_done_again(cluster: Fa
     cluster.reconcile()
     found = goodput(cluster)
     assert cluster.status.phase is Phase.SUCCEEDED
-    assert (found.seconds.steps, found.seconds.lost_steps) == (1500, 200)
-    total = sum(found.seconds.model_dump().values())
-    assert total == pytest.approx(2000, abs=2)
+    assert (found.seconds.steps, found.seconds.lost_steps, found.seconds.restart_delay) == (1500, 200, 10)
+    assert (found.first_step, found.steps) == (0, 1500)
+    total = total_seconds(cluster)
+    assert total == 2000
     assert found.percent == pytest.approx(100 * 1500 / total, abs=0.1)
     assert (found.attempt.number, found.attempt.first_step, found.attempt.seconds.steps) == (2, 600, 900)
     assert gpu_seconds(cluster.job, cluster.status)["steps"] == 8 * 1500
@@ -116,13 +138,189 @@ def test_a_new_operator_process_keeps_what_the_status_says(cluster: FakeCluster)
     cluster.wait(100)
     report(cluster, 80, 0, {"rank": 5, "pod": "cifar-worker-1", "ratio": 1.6}, steps=80)
     cluster.reconcile()
+    named = cluster.status
+    assert named.training is not None
     cluster.stall_report = None
     cluster.wait(10)
+    cluster.edit_run_policy(backoff_limit=9)  # causes a write
     cluster.reconcile()
     assert cluster.status.training is not None
-    assert cluster.status.training.slowest_rank is not None
+    assert cluster.status.training.slowest_rank == named.training.slowest_rank is not None
+    assert events_between(cluster.job, named, cluster.status) == ()
     fail(cluster)
     assert goodput(cluster).seconds.steps == 80
+    assert cluster.status.training.slowest_rank is None
+
+
+def test_time_in_the_phase_queued_is_outside() -> None:
+    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 60}))
+    cluster.reconcile()
+    cluster.wait(50)
+    cluster.start()
+    cluster.wait(100)
+    report(cluster, 80, 0, steps=80)
+    fail(cluster)
+    cluster.remove_terminating_pods()
+    cluster.wait(20)
+    cluster.reconcile()
+    cluster.wait(60)  # no node for the launcher: 60 s of restarting, then the pods are deleted
+    cluster.reconcile()
+    assert phase_of(cluster) is Phase.QUEUED
+    cluster.remove_terminating_pods()
+    cluster.wait(25)
+    cluster.start()
+    assert cluster.status.phase is Phase.RUNNING
+    cluster.wait(80)
+    report(cluster, 160, 80, steps=80)
+    succeed(cluster)
+    found = goodput(cluster)
+    assert (found.queued_seconds, total_seconds(cluster)) == (75, 270)
+    assert (found.seconds.steps, found.seconds.restart_delay) == (160, 10)
+
+
+@pytest.mark.parametrize("ends", ["suspend", "terminate"])
+def test_a_delay_that_a_user_ends_counts_until_then(cluster: FakeCluster, ends: str) -> None:
+    cluster.job = cluster.job.model_copy(update={"status": cluster.status.model_copy(update={"restarts": 2})})
+    cluster.wait(100)
+    report(cluster, 80, 0, steps=80)
+    fail(cluster)
+    cluster.wait(7)
+    cluster.edit_run_policy(**{ends: True})
+    cluster.reconcile()
+    assert (goodput(cluster).seconds.restart_delay, total_seconds(cluster)) == (7, 117)
+
+
+def test_steps_are_lost_although_an_attempt_between_completed_none(cluster: FakeCluster) -> None:
+    cluster.wait(1000)
+    report(cluster, 900, 0, steps=900)
+    restart(cluster)
+    cluster.wait(4000)
+    report(cluster, 0, None, setup=3600, stalled=400)
+    restart(cluster, 30)
+    cluster.wait(30)
+    report(cluster, 0, None, setup=20)
+    cluster.wait(270)
+    report(cluster, 700, 600, steps=100, setup=200)
+    succeed(cluster)
+    found = goodput(cluster).seconds
+    assert (found.steps, found.lost_steps, found.setup, found.stalled) == (700, 300, 3800, 400)
+
+
+def test_steps_of_an_earlier_attempt_are_lost_too_if_the_newest_checkpoint_is_unusable(cluster: FakeCluster) -> None:
+    cluster.wait(1000)
+    report(cluster, 900, 0, steps=900)
+    restart(cluster)
+    cluster.wait(200)
+    report(cluster, 800, 600, steps=200)
+    restart(cluster)
+    cluster.wait(400)
+    report(cluster, 800, 400, steps=400)
+    succeed(cluster)
+    assert (goodput(cluster).seconds.steps, goodput(cluster).seconds.lost_steps) == (800, 300 + 400)
+
+
+def test_a_status_of_an_earlier_release_is_continued(cluster: FakeCluster) -> None:
+    cluster.wait(1000)
+    report(cluster, 900, 0, steps=900)
+    fail(cluster)
+    assert cluster.status.training is not None
+    stored = cluster.status.model_dump(by_alias=True)
+    for name in ("queuedSeconds", "firstStep", "steps"):
+        del stored["training"]["goodput"][name]
+    cluster.job = cluster.job.model_copy(update={"status": HorovodJobStatus.model_validate(stored)})
+    cluster.remove_terminating_pods()
+    cluster.wait(20)
+    cluster.start()
+    cluster.wait(400)
+    report(cluster, 1000, 600, steps=400)
+    succeed(cluster)
+    assert (goodput(cluster).seconds.steps, goodput(cluster).seconds.lost_steps) == (1000, 300)
+
+
+def test_a_program_cannot_report_more_time_than_has_passed(cluster: FakeCluster) -> None:
+    cluster.wait(1000)
+    report(cluster, 900, 0, steps=1e12, input=1e12)
+    cluster.edit_run_policy(backoff_limit=9)
+    cluster.reconcile()
+    assert total_seconds(cluster) == 1000
+    assert goodput(cluster).attempt.seconds.steps <= 1000
+    cluster.wait(100)
+    report(cluster, 1000, 0, steps=900, setup=100, input=100)
+    succeed(cluster)
+    found = goodput(cluster)
+    assert total_seconds(cluster) == 1100
+    assert (found.seconds.steps, found.seconds.input, found.attempt.percent) == (900, 100, 81.8)
+    assert sum(gpu_seconds(cluster.job, cluster.status).values()) == 8 * 1100
+
+
+def test_another_process_as_rank_0_of_an_elastic_job_loses_nothing(cluster: FakeCluster) -> None:
+    cluster.wait(1000)
+    report(cluster, 900, 0, steps=900, setup=50)
+    cluster.edit_run_policy(backoff_limit=9)
+    cluster.reconcile()
+    cluster.wait(100)
+    report(cluster, 950, 0, steps=400, setup=90)  # it joined later
+    cluster.edit_run_policy(backoff_limit=8)
+    cluster.reconcile()
+    cluster.wait(100)
+    report(cluster, 1050, 0, steps=500, setup=90)
+    succeed(cluster)
+    assert (goodput(cluster).seconds.steps, goodput(cluster).seconds.setup) == (1000, 50)
+
+
+def test_an_operator_whose_clock_is_behind_does_no_lasting_harm(cluster: FakeCluster) -> None:
+    cluster.wait(1000)
+    report(cluster, 900, 0, steps=900, setup=50)
+    cluster.edit_run_policy(backoff_limit=9)
+    cluster.reconcile()
+    cluster.wait(-3600)
+    report(cluster, 920, 0, steps=920, setup=50)
+    cluster.edit_run_policy(backoff_limit=8)
+    cluster.reconcile()
+    cluster.wait(3700)
+    report(cluster, 1000, 0, steps=1000, setup=50)
+    succeed(cluster)
+    assert goodput(cluster).seconds.steps == pytest.approx(1000, abs=2)
+    assert total_seconds(cluster) == 1100
+
+
+amounts = st.floats(0, 10**12) | st.floats(0, 500)
+reports = st.tuples(
+    st.integers(0, 2**31 - 1) | st.integers(0, 9),
+    st.none() | st.integers(0, 2**31 - 1) | st.integers(0, 9),
+    st.fixed_dictionaries(dict.fromkeys(REPORTED, amounts)),
+)
+courses = st.lists(st.tuples(st.floats(0, 500), reports | st.sampled_from(["fail", "suspend", "operator"])), max_size=8)
+
+
+@settings(max_examples=40)
+@given(courses)
+def test_the_causes_are_the_time_of_the_job_whatever_programs_report(course: list[Any]) -> None:
+    cluster = FakeCluster(training_job(runPolicy={"backoffLimit": 100}))
+    cluster.start()
+    suspended = 0.0
+    for number, (seconds, event) in enumerate(course):
+        cluster.wait(round(seconds))
+        if event == "fail":
+            cluster.stall_report = None
+            restart(cluster, 400)
+        elif event == "suspend":
+            cluster.edit_run_policy(suspend=True)
+            cluster.reconcile()
+            cluster.remove_terminating_pods()
+            cluster.wait(round(seconds))
+            suspended += round(seconds)
+            cluster.edit_run_policy(suspend=False)
+            cluster.start()
+        elif event == "operator":
+            cluster.stall_report = None
+        else:
+            report(cluster, event[0], event[1], **event[2])
+        cluster.edit_run_policy(backoff_limit=101 + number)
+        cluster.reconcile()
+        if cluster.status.training and cluster.status.training.goodput:
+            passed = (cluster.now - NOON).total_seconds() - suspended
+            assert total_seconds(cluster) + goodput(cluster).queued_seconds == pytest.approx(passed, abs=1)
 
 
 def test_a_slow_rank_is_in_the_status_and_in_one_event_until_it_is_not_slow(cluster: FakeCluster) -> None:
@@ -158,6 +356,12 @@ def test_sentences_name_the_causes_the_most_first() -> None:
     ("usage", "sentence"),
     [
         ({"seconds": {"steps": -1}}, "usage.seconds.steps: Input should be greater than or equal to 0"),
+        ({"seconds": {"steps": float("nan")}}, "usage.seconds.steps"),
+        ({"seconds": {"input": float("inf")}}, "usage.seconds.input"),
+        ({"seconds": {"input": 1e13}}, "usage.seconds.input"),
+        ({"seconds": {}, "steps": -1}, "usage.steps"),
+        ({"seconds": {}, "firstStep": 0.5}, "usage.firstStep"),
+        ({"seconds": {}, "slowestRank": {"rank": 0, "ratio": float("nan")}}, "usage.slowestRank.ratio"),
         ({"seconds": {}, "slowestRank": {"rank": 0, "ratio": 0.5}}, "usage.slowestRank.ratio"),
         ({"seconds": {}, "slowestRank": {"rank": 0, "ratio": 2.0, "section": "x"}}, "usage.slowestRank.section"),
     ],
