@@ -10,6 +10,7 @@ from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.parts.metadata import object_metadata
 from horovodjob_operator.domain.resources.parts.resource_requests import format_quantity, pod_requests, total
 from horovodjob_operator.domain.resources.worker import worker_pod
+from horovodjob_operator.errors import InvalidJob
 
 VOLCANO_API_VERSION = "scheduling.volcano.sh/v1beta1"
 NATIVE_GROUP = "scheduling.k8s.io"
@@ -20,6 +21,8 @@ NOT_SERVED = {
     f"Kubernetes 1.37 or {NATIVE_VERSIONS[1]} of 1.36",
     Gang.VOLCANO: f"PodGroup of {VOLCANO_API_VERSION}: install Volcano",
 }
+# The scheduler of Kubernetes places no gang whose pods differ in these.
+COMMON_FIELDS = ("priorityClassName", "schedulerName")
 QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
 
 
@@ -42,7 +45,13 @@ def _group_spec(job: HorovodJob, launcher: Mapping[str, Any], worker: Mapping[st
     """The launcher is a member: without it the workers would occupy nodes without effect."""
     workers = job.spec.min_workers  # Further workers of an elastic job can join later.
     if job.spec.scheduling.gang is Gang.NATIVE:
-        return {"schedulingPolicy": {"gang": {"minCount": workers + 1}}}
+        for field in COMMON_FIELDS:
+            _check_common(field, launcher["spec"].get(field), worker["spec"].get(field))
+        # Kubernetes 1.37 places no pod whose priority is not that of its group; 1.36 has the field behind another gate,
+        # and drops it without.
+        priority = launcher["spec"].get("priorityClassName")
+        policy = {"schedulingPolicy": {"gang": {"minCount": workers + 1}}}
+        return policy | ({"priorityClassName": priority} if priority else {})
     # Volcano does not admit the group before its queue has capacity for all of these resources.
     requests = total((pod_requests(launcher), *[pod_requests(worker)] * workers))
     optional = {
@@ -54,6 +63,15 @@ def _group_spec(job: HorovodJob, launcher: Mapping[str, Any], worker: Mapping[st
         "minResources": {name: format_quantity(amount) for name, amount in sorted(requests.items())},
         **{key: value for key, value in optional.items() if value},
     }
+
+
+def _check_common(field: str, launcher: Any, worker: Any) -> None:
+    """Raises InvalidJob if the roles differ in a field in which the pods of a gang must not differ."""
+    if launcher != worker:
+        raise InvalidJob(
+            f"spec.scheduling.gang is {Gang.NATIVE}, whose pods all have one {field}: it is {launcher or 'not set'} in "
+            f"the launcher and {worker or 'not set'} in the workers; set it in both templates or in none"
+        )
 
 
 def not_served_message(gang: Gang) -> str:

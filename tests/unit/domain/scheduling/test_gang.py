@@ -45,6 +45,14 @@ def test_the_launcher_is_a_member_like_the_workers() -> None:
         assert pod["spec"]["schedulingGroup"] == {"podGroupName": "cifar"}
 
 
+def test_the_group_has_the_priority_of_its_pods() -> None:
+    template = {"template": {"spec": {"priorityClassName": "own"}}}
+    worker = {"replicas": 2, "gpus": 0, **template}
+    for spec in ({"priorityClassName": "own"}, {"launcher": template, "worker": worker}):
+        job = training_job(scheduling={"gang": "Native"}, **spec)
+        assert job_pod_group(job, NATIVE)["spec"]["priorityClassName"] == "own"
+
+
 @pytest.mark.parametrize(
     ("served", "version"),
     [
