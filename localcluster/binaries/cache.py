@@ -81,8 +81,16 @@ class Binaries:
                 if not self._directory(group).exists():  # another process may have built it
                     self._build(group, go(self.cache, self.versions, progress), progress)
         self._link()
-        if self._other_kubernetes and not kubernetes.directory(self.cache, self._other_kubernetes).exists():
-            kubernetes.build(go(self.cache, self.versions, progress), self._other_kubernetes, progress)
+        if self._other_kubernetes:
+            self._ensure_other_kubernetes(progress, names)
+
+    def _ensure_other_kubernetes(self, progress: Progress, names: tuple[str, ...]) -> None:
+        """Build the missing programs of the other version, of those that are named, or that the named groups have."""
+        groups = [group for group in self.versions.groups if not names or group.name in names]
+        wanted = {*names, *(binary for group in groups for binary in group.binaries)}
+        if kubernetes.missing(self.cache, self._other_kubernetes, wanted):
+            command = go(self.cache, self.versions, progress)
+            kubernetes.build(command, self._other_kubernetes, wanted, progress)
 
     def _directory(self, group: Group) -> Path:
         return self.cache / "binaries" / group.key

@@ -1,13 +1,12 @@
-"""The control plane of another version of Kubernetes, for tests of the versions that the charts promise.
+"""Another version of Kubernetes, for tests of the versions that the charts promise.
 
 KUBERNETES_VERSION selects one of `kubernetes.others` in versions.toml. The modules are not locked: the checksum
 database of Go vouches for them, and they run in tests only.
 """
 
 import os
-import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from localcluster.binaries.toolchain import Go, locked
@@ -16,7 +15,8 @@ from localcluster.errors import ClusterError
 from localcluster.progress import Progress
 
 VARIABLE = "KUBERNETES_VERSION"
-PROGRAMS = ("kube-apiserver", "kube-controller-manager")
+# kubectl is not among them: it works with older and newer API servers, and tests compare what it prints.
+PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
 STAGING = "=> ./staging/src/"
 
 
@@ -38,22 +38,30 @@ def directory(cache: Path, version: str) -> Path:
     return cache / "binaries" / f"kubernetes-{version}"
 
 
-def build(go: Go, version: str, progress: Progress) -> None:
-    """Build the programs of a version unless they exist. Raises ClusterError."""
+def missing(cache: Path, version: str, programs: Iterable[str]) -> list[str]:
+    """Those of `programs` that are not built, in the order of PROGRAMS."""
+    wanted, target = set(programs), directory(cache, version)
+    return [name for name in PROGRAMS if name in wanted and not (target / name).exists()]
+
+
+def build(go: Go, version: str, programs: Iterable[str], progress: Progress) -> None:
+    """Build those of `programs` that do not exist. Raises ClusterError."""
     target = directory(go.cache, version)
     with locked(target.with_name(f".{target.name}.lock"), progress):
-        if target.exists():
+        names = missing(go.cache, version, programs)
+        if not names:
             return
-        target.parent.mkdir(parents=True, exist_ok=True)
+        target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
             source, output = Path(scratch, "source"), Path(scratch, "output")
             source.mkdir()
             output.mkdir()
             (source / "go.mod").write_text("\n".join(module(go.requirements(f"k8s.io/kubernetes@{version}"), version)))
-            progress.step(f"building {', '.join(PROGRAMS)} of Kubernetes {version}")
-            packages = [f"k8s.io/kubernetes/cmd/{name}" for name in PROGRAMS]
+            progress.step(f"building {', '.join(names)} of Kubernetes {version}")
+            packages = [f"k8s.io/kubernetes/cmd/{name}" for name in names]
             go.build_programs(source, packages, stamps(version), output, progress)
-            shutil.move(output, target)  # last, so that an interrupted build leaves no incomplete directory
+            for program in output.iterdir():  # last, so that an interrupted build leaves no incomplete program
+                program.rename(target / program.name)
 
 
 def stamps(version: str) -> dict[str, str]:

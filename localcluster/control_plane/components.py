@@ -13,14 +13,9 @@ from localcluster.control_plane.pki import write_kubeconfig
 
 # Above the default of 50 requests a second, which would limit what benchmarks measure.
 REQUEST_RATE = ("--kube-api-qps=2000", "--kube-api-burst=4000")
-# PodGroups, which the scheduler places all or none.
-GANG_GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true"
-GANG_API = "--runtime-config=scheduling.k8s.io/v1alpha2=true"
-# By the minor version of Kubernetes: an API server refuses the name of a feature that it does not know.
-GANG_FLAGS = {
-    36: (GANG_GATES, GANG_API),
-    37: ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true"),
-}
+# PodGroups, whose pods the scheduler places all or none, by the minor version of Kubernetes: their version in
+# scheduling.k8s.io, and their feature gates. A program refuses the name of a feature that it does not know.
+POD_GROUPS = {36: ("v1alpha2", "GenericWorkload=true,GangScheduling=true"), 37: ("v1beta1", "GenericWorkload=true")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +153,8 @@ def apiserver_command(binaries: Binaries, settings: ControlPlaneSettings) -> lis
         "--audit-log-maxbackup=2",
         f"--cert-dir={settings.generated}",
         "--profiling=false",
-        *gang_flags(binaries),
+        *gang_gates(binaries),
+        *gang_api(binaries),
     ]
 
 
@@ -177,19 +173,32 @@ def controller_manager_command(binaries: Binaries, settings: ControlPlaneSetting
         f"--requestheader-client-ca-file={pki}/front-proxy-ca.crt",
         f"--cluster-cidr={settings.pod_cidr}",
         f"--service-cluster-ip-range={settings.service_cidr}",
-        *gang_flags(binaries)[:1],
+        *gang_gates(binaries),
     ]
 
 
-def gang_flags(binaries: Binaries) -> tuple[str, ...]:
-    """The flags of the API server for PodGroups, of which the controllers have the first; none before 1.36."""
-    return GANG_FLAGS.get(minor(binaries.kubernetes), ())
+def gang_gates(binaries: Binaries) -> tuple[str, ...]:
+    """The flag of API server, controllers and scheduler for PodGroups; none in a version without them."""
+    _, gates = POD_GROUPS.get(minor(binaries.kubernetes), ("", ""))
+    return (f"--feature-gates={gates}",) if gates else ()
+
+
+def gang_api(binaries: Binaries) -> tuple[str, ...]:
+    """The flag of the API server for the API of PodGroups; none in a version without them."""
+    version = pod_group_version(binaries)
+    return (f"--runtime-config=scheduling.k8s.io/{version}=true",) if version else ()
+
+
+def pod_group_version(binaries: Binaries) -> str:
+    """The version of scheduling.k8s.io that has PodGroups; empty without one."""
+    return POD_GROUPS.get(minor(binaries.kubernetes), ("", ""))[0]
 
 
 def scheduler_command(binaries: Binaries, settings: ControlPlaneSettings, *, secure_port: int) -> list[str]:
     """The command line of kube-scheduler."""
     kubeconfig = settings.component_kubeconfig("kube-scheduler")
-    return [str(binaries.path("kube-scheduler")), *client_flags(kubeconfig, settings, secure_port), GANG_GATES]
+    flags = (*client_flags(kubeconfig, settings, secure_port), *gang_gates(binaries))
+    return [str(binaries.path("kube-scheduler")), *flags]
 
 
 def client_flags(kubeconfig: Path, settings: ControlPlaneSettings, secure_port: int) -> list[str]:

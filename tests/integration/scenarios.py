@@ -4,14 +4,17 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from localcluster.control_plane.components import pod_group_version
 from support.api_client import Api, ApiError, Object, wait_for
+from support.control_plane.operator_control_plane import BINARIES
 from support.job_driver import Job, submit
 
 Scenario = Callable[[Job], None]
+HAS_GANGS = bool(pod_group_version(BINARIES))
 # Fields of the spec in addition to those of a job with two workers.
 SPECS: dict[str, Object] = {
     "elastic-scaled": {"elastic": {"minReplicas": 1, "maxReplicas": 4}},
-    "gang": {"scheduling": {"gang": "Native"}},
+    "gang": {"scheduling": {"gang": "Native" if HAS_GANGS else "None"}},
 }
 SHORT_PHASES = ("Queued", "Starting")
 EVENTS_OF_SHORT_PHASES = ("Queued", "Created", "Admitted", "WorkersReady")
@@ -20,7 +23,7 @@ OWNED_KINDS = {
     "secrets": "/api/v1",
     "services": "/api/v1",
     "networkpolicies": "/apis/networking.k8s.io/v1",
-    "podgroups": "/apis/scheduling.k8s.io/v1alpha2",
+    "podgroups": f"/apis/scheduling.k8s.io/{pod_group_version(BINARIES)}",
 }
 
 

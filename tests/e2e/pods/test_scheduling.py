@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +13,6 @@ from e2e.namespace import Namespace
 from support.api_client import ApiError, Object
 
 GATE = "e2e.horovodjob.dev/hold"
-WAITS = "until [ -e /tmp/go ]; do sleep 0.1; done"
 TOLERATIONS = (
     {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
     {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
@@ -121,58 +118,3 @@ def test_two_partly_scheduled_jobs_both_finish(namespace: Namespace) -> None:
         assert (status["phase"], status["restarts"], status["preemptions"]) == ("Succeeded", 0, 0)
     released = [name for name in names if "SchedulingTimeout" in namespace.events(name)]
     assert released, "neither job blocked the other"
-
-
-def _nodes(namespace: Namespace, name: str) -> list[str]:
-    """The nodes of all pods of a job, deleted ones included."""
-    return [pod["spec"]["nodeName"] for pod in namespace.pods_ever(name) if pod["spec"].get("nodeName")]
-
-
-@pytest.mark.usefixtures("four_gpus")
-def test_a_gang_that_does_not_fit_holds_no_nodes_and_runs_after_the_first(
-    namespace: Namespace,
-) -> None:
-    """Each job has three workers, the node has GPUs for four."""
-    spec = {"worker": {"replicas": 3, "gpus": 1}, "scheduling": {"gang": "Native", "timeoutSeconds": 3}}
-    names = ("left", "right")
-    namespace.apply(*(namespace.job(name, WAITS, **spec) for name in names))
-
-    def running() -> list[str]:
-        return [name for name in names if namespace.status(name).get("phase") == "Running"]
-
-    (first,) = wait_for("one of them runs", running)
-    (second,) = {*names} - {first}
-    # Other tests can add nodes, and their taints are in that message as well.
-    message = re.compile(r"0/\d+ nodes are available: .*1 Insufficient nvidia.com/gpu")
-    namespace.wait(second, "why it waits", lambda _: message.search(namespace.condition(second, "Ready")["message"]))
-    wait_for("all pods of the second", lambda: len(namespace.pods(second)) == 4)
-    made = datetime.fromisoformat(namespace.pods()[f"{second}-launcher"]["metadata"]["creationTimestamp"])
-    wait_for("its timeoutSeconds to be over, twice", lambda: datetime.now(UTC) > made + timedelta(seconds=6))
-    assert (namespace.status(second)["phase"], len(namespace.pods(second)), _nodes(namespace, second)) == (
-        "Queued",
-        4,
-        [],
-    )
-    for name in (first, second):
-        namespace.wait_phase(name, "Running")
-        namespace.release(*(f"{name}-worker-{index}" for index in range(3)))
-        status = namespace.wait_phase(name, "Succeeded")
-        assert (status["attempt"], len(_nodes(namespace, name))) == (1, 4)
-        assert "SchedulingTimeout" not in namespace.events(name)
-
-
-def test_a_lost_pod_of_a_gang_is_scheduled_beside_the_remaining_ones(namespace: Namespace) -> None:
-    """The remaining pods count as members: the new ones are scheduled although they are fewer than the gang."""
-    lost = {"worker": "worker-1", "launcher": "launcher"}
-    gang = {"worker": {"replicas": 3}, "scheduling": {"gang": "Native"}}
-    namespace.apply(*(namespace.job(name, WAITS, **gang) for name in lost))
-    for name, role in lost.items():
-        namespace.wait_phase(name, "Running")
-        kept = {f"{name}-worker-{index}" for index in range(3)} - {f"{name}-{role}"}
-        before = {pod: namespace.pods()[pod]["metadata"]["uid"] for pod in kept}
-        namespace.delete_pod(f"{name}-{role}", seconds=1)
-        namespace.wait(name, "attempt 2", lambda status: status["attempt"] == 2 and status["phase"] == "Running")
-        assert {pod: namespace.pods()[pod]["metadata"]["uid"] for pod in kept} == before
-    for name in lost:
-        namespace.release(*(f"{name}-worker-{index}" for index in range(3)))
-        assert namespace.wait_phase(name, "Succeeded")["preemptions"] == 1

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from localcluster.control_plane.components import GANG_API, GANG_GATES
+from localcluster.control_plane.components import gang_api, gang_gates, pod_group_version
 from support.api_client import Api, Object, is_served, wait_for
-from support.control_plane.operator_control_plane import OperatorControlPlane
+from support.control_plane.operator_control_plane import BINARIES, OperatorControlPlane
 from support.job_driver import Job
 from support.operator_process import Operator
 
@@ -25,7 +25,7 @@ VOLCANO = {
     },
 }
 PATHS = {
-    "Native": "/apis/scheduling.k8s.io/v1alpha2/namespaces/{}/podgroups",
+    "Native": f"/apis/scheduling.k8s.io/{pod_group_version(BINARIES)}/namespaces/{{}}/podgroups",
     "Volcano": "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups",
 }
 MEMBERS = ("launcher", "worker-0", "worker-1")
@@ -242,7 +242,7 @@ def test_a_missing_volcano_is_reported_and_the_job_starts_once_it_is_installed(s
 @pytest.fixture
 def gates(api: Api, restart_apiserver: Callable[..., None]) -> Iterator[Callable[[], None]]:
     """An API server without the feature gates until this is called, or until the test ends."""
-    restart_apiserver(without=(GANG_GATES, GANG_API))
+    restart_apiserver(without=(*gang_gates(BINARIES), *gang_api(BINARIES)))
     yield restart_apiserver
     if not is_served(api, PATHS["Native"].format("default")):
         restart_apiserver()

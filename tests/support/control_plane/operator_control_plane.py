@@ -10,8 +10,12 @@ from pathlib import Path
 
 import yaml
 
-from localcluster.control_plane.components import GANG_GATES
+from localcluster.binaries.cache import Binaries
+from localcluster.control_plane.components import gang_gates, scheduler_command
+from localcluster.control_plane.pki import write_kubeconfig
 from localcluster.control_plane.standalone import ControlPlane
+from localcluster.progress import Progress
+from localcluster.settings import cache_directory
 from support.api_client import BASE, Api, ApiError, install_definition, wait_for
 
 OPERATOR_NAMESPACE = "horovodjob-system"
@@ -28,7 +32,7 @@ CONTROLLERS = (
     "resourcequota",
 )
 GANG_CONTROLLERS = ("podgroup-protection",)
-
+BINARIES = Binaries(cache_directory())
 
 # The defaults of kube-controller-manager, in requests a second: the tests start it with more.
 DEFAULT_CLIENT_LIMITS = ("--kube-api-qps=20", "--kube-api-burst=30")
@@ -47,7 +51,7 @@ class OperatorControlPlane(ControlPlane):
     def _run(self, name: str, command: list[str]) -> None:
         self._commands[name] = command
         if name == "kube-controller-manager":
-            controllers = (*CONTROLLERS, *(GANG_CONTROLLERS if GANG_GATES in command else ()))
+            controllers = (*CONTROLLERS, *(GANG_CONTROLLERS if gang_gates(BINARIES) else ()))
             names = ",".join(f"{controller}-controller" for controller in controllers)
             self._commands[name] = [*command, f"--controllers={names}"]
         super()._run(name, self._commands[name])
@@ -68,6 +72,18 @@ class OperatorControlPlane(ControlPlane):
         """Kills the controller manager and starts it again, with these arguments in addition to its own."""
         self._end("kube-controller-manager")
         super()._run("kube-controller-manager", [*self._commands["kube-controller-manager"], *arguments])
+
+    def start_scheduler(self) -> None:
+        """Starts the scheduler, which is built if it is missing. Without it, tests bind the pods themselves."""
+        BINARIES.ensure(Progress(), ("kube-scheduler",))
+        settings, user = self.settings, "kube-scheduler"
+        path = settings.component_kubeconfig(user)
+        write_kubeconfig(path, settings.pki, user=user, server=settings.server, name="cluster")
+        super()._run(user, scheduler_command(BINARIES, settings, secure_port=0))
+
+    def stop_scheduler(self) -> None:
+        """Kills the scheduler."""
+        self._end("kube-scheduler")
 
     def _end(self, name: str) -> None:
         process = self._processes[name]
