@@ -2,10 +2,10 @@
 
     .venv/bin/python benchmarks/load.py [ROW ...] [--ways floor operator] [--rounds 3] [--scale 0.1]
 
-Rows: burst-200, burst-1000, wide, mixed, history, idle, queued; all without a name. Each way of a row has a control
-plane, a scheduler and kwok of its own, which this program starts and ends; kwok is built at the first run. The
-environment variable MPI_OPERATOR adds the mpi-operator with this path. `floor+status` is the floor with status writes
-and events.
+Rows: burst-200, burst-1000, wide, mixed, history, idle, queued, queued-strict; all without a name. Each way of a row
+has a control plane, a scheduler and kwok of its own, which this program starts and ends; kwok is built at the first
+run. The environment variable MPI_OPERATOR adds the mpi-operator with this path. `floor+status` is the floor with status
+writes and events.
 Exit status: 0 if all targets are met, 1 if not.
 """
 

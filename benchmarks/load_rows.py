@@ -374,6 +374,7 @@ class Queued(Row):
 
     jobs: int
     room: int
+    strategy: str = "BestEffortFIFO"
     workers = 2
     ways = (OperatorWay.name,)
 
@@ -397,6 +398,7 @@ class Queued(Row):
         await last_calls(way)
         found = {"jobs/s without a queue": self._rate(jobs, way)}
         with queue_of(way.cluster, NAMESPACE, [self.workers] * self.room) as queue:
+            queue.change(queueingStrategy=self.strategy)
             # The operator reads the queue's objects once.
             await guarded(way, reach([await way.submit_to(queue, "first", self.workers)], *way.end))
             usage, jobs = Usage(way), []
@@ -425,4 +427,5 @@ ROWS: dict[str, Row] = {
     "history": History(10000, 300),
     "idle": Idle(60),
     "queued": Queued(200, 20),
+    "queued-strict": Queued(200, 20, "StrictFIFO"),
 }

@@ -39,11 +39,13 @@ def events_between(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus
     is_waiting, was_waiting = _is_waiting(new), old.phase is None or _is_waiting(old)
     if old.phase is None and is_waiting:
         events.append(Event(EventReason.QUEUED, f"waiting in queue {new.queue.name if new.queue else ''}: {note}"))
-    elif was_waiting and not is_waiting and _is_created(new):
-        slots = count_text(job.spec.slots, "slot")
+    elif was_waiting and not is_waiting:
         admission = f"{_admission(new)}: " if new.queue else ""
-        created = f"{admission}creating the launcher and {workers} with {slots} each"
-        events.append(Event(EventReason.CREATED, created))
+        if _is_created(new):
+            created = f"creating the launcher and {workers} with {count_text(job.spec.slots, 'slot')} each"
+            events.append(Event(EventReason.CREATED, f"{admission}{created}"))
+        else:
+            note = f"{admission}{note}"
     if new.phase is Phase.STARTING and old.phase not in _PLACED:
         events.append(Event(EventReason.ADMITTED, f"all pods of attempt {new.attempt} have a node"))
     if new.phase is Phase.STARTING and _is_prepared(new) and not _is_prepared(old):
@@ -75,13 +77,8 @@ def _is_waiting(status: HorovodJobStatus) -> bool:
 
 
 def _is_created(status: HorovodJobStatus) -> bool:
-    """Whether it is news that the pods are created.
-
-    It is not once the ranks run, unless a queue has admitted the job: each event is a request to the API server.
-    """
-    if status.phase in (Phase.RUNNING, Phase.SUCCEEDED):
-        return status.queue is not None
-    return status.phase not in (Phase.SUSPENDED, Phase.TERMINATING, Phase.FAILED)
+    """Whether it is news that the pods are created; not once the ranks run, for each event is a request."""
+    return status.phase not in (Phase.RUNNING, Phase.SUCCEEDED, Phase.SUSPENDED, Phase.TERMINATING, Phase.FAILED)
 
 
 def _admission(status: HorovodJobStatus) -> str:

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from horovodjob.api.constants import Phase
-from horovodjob.api.status import QueueStatus
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.pods.pod_facts import owned_pod
 from horovodjob_operator.domain.status import Urgency, urgency
@@ -109,11 +108,9 @@ def test_each_transition_has_its_event_once(running: FakeCluster) -> None:
     assert reasons == ["Created", "Admitted", "Started", "Succeeded"]
 
 
-def test_a_job_that_runs_at_once_has_two_events(running: FakeCluster) -> None:
+def test_a_job_that_runs_at_once_has_no_event_of_its_pods(running: FakeCluster) -> None:
     first, second = training_job().status, running.status
     assert [event.reason for event in events_between(running.job, first, second)] == ["Started"]
-    queued = second.model_copy(update={"queue": QueueStatus(name="gpus")})
-    assert [event.reason for event in events_between(running.job, first, queued)] == ["Created", "Started"]
 
 
 def raw_launcher(*states: tuple[str, dict[str, Any]], phase: str = "Running") -> dict[str, Any]:

@@ -131,6 +131,17 @@ def test_a_job_that_enters_its_queue_has_one_event_and_one_when_it_is_admitted(w
     assert "admitted by queue gpus of ClusterQueue team, flavors spot" in events[1].note
 
 
+def test_the_event_of_a_queued_job_that_runs_at_once_names_its_admission(waiting: QueuedCluster) -> None:
+    waiting.make_wait()
+    waiting.reconcile()
+    queued = waiting.job.status
+    waiting.admit()
+    waiting.run_to_running()
+    (event,) = events_between(waiting.job, queued, waiting.job.status)
+    assert event.reason == EventReason.STARTED
+    assert event.note.startswith("admitted by queue gpus of ClusterQueue team, flavors spot: ")
+
+
 def test_a_waiting_workload_follows_the_job(waiting: QueuedCluster) -> None:
     waiting.label(queue_name="other", priority_class="urgent", max_exec_time_seconds="60")
     waiting.reconcile()
