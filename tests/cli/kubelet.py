@@ -60,7 +60,8 @@ class Log:
 class Kubelet:
     """A node with an HTTPS server for its containers."""
 
-    def __init__(self, control_plane: ControlPlane, api: Api) -> None:
+    def __init__(self, control_plane: ControlPlane, api: Api, node: str = NODE) -> None:
+        self._node = node
         self.logs: dict[str, Log] = {}
         self.commands: list[list[str]] = []
         self.pods: list[str] = []
@@ -82,7 +83,7 @@ class Kubelet:
         (port,) = free_ports(1)
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._serve(port), self._loop).result()
-        self._api.create("/api/v1/nodes", {"metadata": {"name": NODE}})
+        self._api.create("/api/v1/nodes", {"metadata": {"name": self._node}})
         endpoint = {"kubeletEndpoint": {"Port": port}}
         address = {"type": "InternalIP", "address": LOOPBACK}
         status = {
@@ -90,7 +91,7 @@ class Kubelet:
             "daemonEndpoints": endpoint,
             "declaredFeatures": ["ExtendWebSocketsToKubelet"],
         }
-        self._api.patch(f"/api/v1/nodes/{NODE}/status", {"status": status})
+        self._api.patch(f"/api/v1/nodes/{self._node}/status", {"status": status})
         return self
 
     def __exit__(
@@ -104,7 +105,7 @@ class Kubelet:
 
     async def _serve(self, port: int) -> None:
         pki = self._control_plane.directory / "pki"
-        make_certificate(pki, Certificate("serving", f"/CN={NODE}", server=True, addresses=(f"IP:{LOOPBACK}",)))
+        make_certificate(pki, Certificate("serving", f"/CN={self._node}", server=True, addresses=(f"IP:{LOOPBACK}",)))
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(pki / "serving.crt", pki / "serving.key")
         application = web.Application()

@@ -11,6 +11,7 @@ from horovodjob_cli.errors import NotFound
 
 Object = dict[str, Any]
 GROUP = "kueue.x-k8s.io"
+JOB_UID = f"{GROUP}/job-uid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,15 @@ def local_queues(namespace: str = "") -> list[Object]:
         return []
     found = _get(f"{root}/namespaces/{namespace}/localqueues" if namespace else f"{root}/localqueues") or {}
     return list(found.get("items", ()))
+
+
+def workload(job: Object) -> Object | None:
+    """The Workload of a job; None if it has none. Raises ApiException without the right to read it."""
+    root, metadata = _root(), job["metadata"]
+    if root is None:
+        return None
+    found = _get(f"{root}/namespaces/{metadata['namespace']}/workloads?labelSelector={JOB_UID}%3D{metadata['uid']}")
+    return next(iter((found or {}).get("items", ())), None)
 
 
 def _root() -> str | None:

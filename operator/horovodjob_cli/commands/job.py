@@ -6,13 +6,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from horovodjob.api.managed_by import is_dispatched
 from horovodjob.batchai.command_line_mounts import CommandLineMounts
 from horovodjob_cli import output
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.watch import wait_for_deletion
 from horovodjob_cli.commands import JOB_COMMANDS, CommandResult, command, confirm, group
 from horovodjob_cli.errors import CliError, UsageError
-from horovodjob_cli.jobs import batchai_records, job_creation, manifests, owned_jobs, termination
+from horovodjob_cli.jobs import batchai_records, job_creation, manifests, other_cluster, owned_jobs, termination
 from horovodjob_cli.jobs.batchai_records import (
     JOB_DESCRIPTION,
     JOB_TABLE,
@@ -178,7 +179,12 @@ def create(
 def show(name: Name, workspace: Workspace = None, experiment: Experiment = None) -> Any:
     """Show a job: its state, what it waits for, its progress and its last events."""
     job, now = kube.job(name, workspace, experiment), current_time()
-    return job_record(job) | job_times(job, now) | {"events": last_events(kube.events(job), now)}
+    cluster = None
+    if is_dispatched(job["spec"]):
+        cluster = other_cluster.cluster_name(job)
+        message(other_cluster.sentence(job, cluster))
+    record = job_record(job) | {"workerCluster": cluster or None}
+    return record | job_times(job, now) | {"events": last_events(kube.events(job), now)}
 
 
 @command(app, "list", table=JOB_TABLE)

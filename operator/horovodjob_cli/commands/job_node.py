@@ -12,6 +12,7 @@ from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.port_forward import LOCAL_NAMES, forwarded_port, parse_forwarding, wait_for_pod_end
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import CliError, NotFound, UsageError
+from horovodjob_cli.jobs import other_cluster
 from horovodjob_cli.jobs.logs import source
 from horovodjob_cli.options import Experiment, JobName, Workspace
 from horovodjob_cli.terminal_text import message
@@ -23,7 +24,7 @@ app = group("Nodes and pods of a job.")
 @command(app, "list", table=TABLE)
 def list_(job: JobName, workspace: Workspace = None, experiment: Experiment = None) -> Any:
     """List the pods of a job with their nodes."""
-    return [_record(pod) for pod in kube.pods(kube.job(job, workspace, experiment))]
+    return [_record(pod) for pod in other_cluster.pods(kube.job(job, workspace, experiment))]
 
 
 def _record(pod: kube.Object) -> kube.Object:
@@ -88,7 +89,7 @@ def exec_(
 
 def _chosen(job: kube.Object, node_id: str | None) -> kube.Object:
     name = job["metadata"]["name"]
-    pods = sorted(kube.pods(job), key=lambda pod: pod["metadata"]["labels"][LABEL_ROLE] == Role.LAUNCHER)
+    pods = sorted(other_cluster.pods(job), key=lambda pod: pod["metadata"]["labels"][LABEL_ROLE] == Role.LAUNCHER)
     named = [
         pod for pod in pods if node_id in (None, pod["metadata"]["name"], source(pod), pod["spec"].get("nodeName"))
     ]

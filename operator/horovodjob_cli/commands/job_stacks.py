@@ -13,7 +13,7 @@ from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.cluster_view import warn
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import CliError, to_cli_error
-from horovodjob_cli.jobs import batchai_records
+from horovodjob_cli.jobs import batchai_records, other_cluster
 from horovodjob_cli.options import Experiment, Workspace
 
 COMMAND = ("python3", "-m", "horovodjob_trainer.watch.stacks")
@@ -38,7 +38,7 @@ def stacks(
     The program must use the trainer or horovodjob_trainer.hvd.
     """
     job = kube.job(name, workspace, experiment)
-    pods = [pod for pod in kube.pods(job) if _runs_ranks(job, pod)]
+    pods = [pod for pod in other_cluster.pods(job) if _runs_ranks(job, pod)]
     if not pods:
         state = batchai_records.state(job.get("status", {}))
         raise CliError(f"no pod of job {name} is running ({state}); see `hvj job show -n {name}`")

@@ -8,7 +8,7 @@ from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.cluster_view import warn
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import CliError
-from horovodjob_cli.jobs import batchai_records, usage
+from horovodjob_cli.jobs import batchai_records, other_cluster, usage
 from horovodjob_cli.options import Experiment, Workspace
 
 app = group("What the ranks of a job use.")
@@ -22,7 +22,7 @@ def top(
 ) -> Any:
     """Show processor, memory and GPU use of the ranks of a job, and which GPUs are idle."""
     job = kube.job(name, workspace, experiment)
-    pods = [pod for pod in kube.pods(job) if pod.get("status", {}).get("phase") == "Running"]
+    pods = [pod for pod in other_cluster.pods(job) if pod.get("status", {}).get("phase") == "Running"]
     if not pods:
         state = batchai_records.state(job.get("status", {}))
         raise CliError(f"no pod of job {name} is running ({state}); see `hvj job show -n {name}`")

@@ -13,11 +13,11 @@ from horovodjob.api.constants import LABEL_ROLE, Role
 from horovodjob.azurefiles.credentials import Options
 from horovodjob.azurefiles.download import download_directory
 from horovodjob_cli.cluster import exec as pod_exec
-from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.port_forward import forwarded_port
 from horovodjob_cli.errors import CliError
 from horovodjob_cli.files.file_transfers import progress_bars
 from horovodjob_cli.files.job_files import directory_in_containers, open_directory
+from horovodjob_cli.jobs import other_cluster
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.terminal_text import message
 
@@ -46,7 +46,7 @@ DEFAULT_DIRECTORY = 'set -- "$AZ_BATCHAI_STDOUTERR_DIR" "$@"\n'
 
 def rank_0_pod(job: Object) -> Object | None:
     """The pod of rank 0, which writes event files, if it runs; else any running worker."""
-    pods = [pod for pod in kube.pods(job) if pod.get("status", {}).get("phase") == "Running"]
+    pods = [pod for pod in other_cluster.pods(job) if pod.get("status", {}).get("phase") == "Running"]
     is_first = job["spec"].get("launcher", {}).get("asWorker", False)
     roles = (Role.LAUNCHER, Role.WORKER) if is_first else (Role.WORKER,)
     found = [pod for role in roles for pod in pods if pod["metadata"]["labels"][LABEL_ROLE] == role]

@@ -42,6 +42,7 @@ JOB_DESCRIPTION = Description(
         "Message": "message",
         "Queue": "queue.name",
         "Queue position": "queue.position",
+        "Worker cluster": "workerCluster",
         "Workers ready": "workersReady",
         "Epoch": "training.epoch",
         "Epochs": "training.epochs",

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from horovodjob.api.constants import Phase, Role
+from horovodjob.api.managed_by import is_dispatched
 from horovodjob.escaping import COLOR, escaped
 from horovodjob.terminal import Terminal
 from horovodjob_cli.errors import NotFound
-from horovodjob_cli.jobs import batchai_records, logs
+from horovodjob_cli.jobs import batchai_records, logs, other_cluster
 from horovodjob_cli.jobs.image_pulls import ImagePulls
 from horovodjob_cli.jobs.job_wait import error_lines, progress_text, training_text, transition_text
 from horovodjob_cli.jobs.line_writer import LineWriter
@@ -56,6 +57,8 @@ def show_output(job: Object, limit: WaitLimit, *, quiet: bool, raw: bool = False
                         transition = transition_text(job)
                         if transition != before and not quiet:
                             display.note(_timed(transition))
+                            if is_dispatched(job["spec"]):
+                                display.note(other_cluster.whereabouts(job))
                         before = transition
                         display.progress(job)
                 limit.check(job)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from horovodjob.api.constants import LABEL_REPLICA_INDEX, LABEL_ROLE, Role
+from horovodjob.api.managed_by import is_dispatched
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.connections import Closed, Connections
 from horovodjob_cli.cluster.watch import SYNCED, changes, job_versions
 from horovodjob_cli.errors import CliError, NotFound
-from horovodjob_cli.jobs import batchai_records
+from horovodjob_cli.jobs import batchai_records, other_cluster
 from horovodjob_cli.jobs.container_log import all_lines, followed, has_started
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 
@@ -67,11 +68,11 @@ def source(pod: Object) -> str:
 def lines(job: Object, selection: Selection, limit: WaitLimit, *, follow: bool) -> Iterator[Line | Unfinished]:
     """The selected lines: with `follow`, until the job ends, with the states of progress bars.
 
-    Raises CliError if there is no such pod to read, Stalled, TimedOut.
+    Raises CliError if there is no such pod to read here, Stalled, TimedOut.
     """
-    if follow and not batchai_records.is_finished(job):
+    if follow and not batchai_records.is_finished(job) and not is_dispatched(job["spec"]):
         return followed_lines(job, selection, limit)
-    if any(map(selection.has, kube.pods(job))):
+    if any(map(selection.has, other_cluster.pods(job))):
         return current_lines(job, selection)
     name, state = batchai_records.display_name(job), batchai_records.execution_state(job.get("status", {}))
     raise CliError(f"job {name} has no such pod ({state}); {FILES}")

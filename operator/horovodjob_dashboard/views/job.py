@@ -9,6 +9,7 @@ from aiohttp import web
 
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import CliError, NotFound, translated
+from horovodjob_cli.jobs import other_cluster
 from horovodjob_cli.jobs.job_times import current_time, job_times
 from horovodjob_dashboard import job_details
 from horovodjob_dashboard.curves import charts_of_a_job
@@ -64,7 +65,9 @@ class JobView:
         if job is None:
             raise NotFound(f"job {key[1]} does not exist in namespace {key[0]}; it may have been deleted")
         (pods, pods_error), (events, events_error), problem = await asyncio.gather(
-            _or_error(kube.pods, job), _or_error(kube.read_events, job), self._operator.problem(request[VIEWER], [job])
+            _or_error(other_cluster.pods, job),
+            _or_error(kube.read_events, job),
+            self._operator.problem(request[VIEWER], [job]),
         )
         return {
             "row": row(job),

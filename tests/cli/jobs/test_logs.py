@@ -1,10 +1,13 @@
 """`hvj job logs`: the output of launcher and workers, each line with the name of its pod."""
 
 import pytest
+from kubernetes.client import ApiException
 
 from cli.cluster_state import ClusterState
 from cli.kubelet import BREAK, NODE, Kubelet, Log
 from cli.program import Hvj, hvj_process
+from horovodjob.api.constants import MULTIKUEUE_NAME
+from horovodjob_cli.cluster import queues
 from support.api_client import Object
 
 
@@ -78,3 +81,33 @@ def test_an_interrupted_connection_loses_and_repeats_no_line(
         lines = [process.stdout.readline().rstrip("\n") for _ in range(5)]
         assert lines == ["ready", "größer", "before", BREAK, "after"]
         assert log.broken.is_set()
+
+
+@pytest.mark.parametrize("command", ["logs -n", "logs --follow -n", "top -n", "stacks -n", "node list -j"])
+def test_a_job_of_multikueue_has_its_pods_in_another_cluster(hvj: Hvj, cluster: ClusterState, command: str) -> None:
+    cluster.create(managedBy=MULTIKUEUE_NAME)
+    result = hvj("job", *command.split(), "train")
+    assert (result.code, result.stdout) == (1, "")
+    assert "job train waits for MultiKueue to dispatch it to another cluster" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("cluster_name", "place"),
+    [("west", "cluster west"), (None, "another cluster, which the Workload of the job names")],
+)
+def test_the_logs_of_a_job_of_multikueue_are_read_in_its_cluster(
+    hvj: Hvj, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch, cluster_name: str | None, place: str
+) -> None:
+    def workload(_job: Object) -> Object:
+        if cluster_name is None:
+            raise ApiException(status=403)
+        return {"status": {"clusterName": cluster_name}}
+
+    monkeypatch.setattr(queues, "workload", workload)
+    cluster.create(managedBy=MULTIKUEUE_NAME)
+    cluster.run()
+    command = f"hvj job logs -n train -w {cluster.namespace} --context CONTEXT"
+    for shown in (hvj("job", "logs", "-n", "train"), hvj("job", "show", "-n", "train")):
+        assert f"job train runs in {place}" in shown.stderr
+        assert f"`{command}`" in shown.stderr
+    assert hvj("job", "show", "-n", "train", "-o", "json").data["workerCluster"] == cluster_name
