@@ -27,10 +27,10 @@ from azure.storage.fileshare import ShareClient
 from horovodjob.azurefiles.concurrency import FILES
 from horovodjob.azurefiles.credentials import Options, choose_account
 from horovodjob.azurefiles.share import RETRIES, Retries, Share
-from horovodjob_cli.files.file_transfers import Display
 from horovodjob_cli.runs.directory import code_files
 from horovodjob_cli.runs.file_tree import file_tree
 from horovodjob_cli.runs.share_code import send_tree
+from horovodjob_cli.terminal_text import Transfer
 
 SERVER = """
 import sys, time
@@ -86,7 +86,7 @@ def timed_puts(share: Share, sources: Mapping[str, Path]) -> float:
 def timed_send(share: Share, project: Path) -> float:
     """Seconds to read the directory and to send what the share does not have, with the list."""
     start = time.monotonic()
-    send_tree(share, file_tree(code_files(project)), Display())
+    send_tree(share, file_tree(code_files(project)), Transfer())
     return time.monotonic() - start
 
 

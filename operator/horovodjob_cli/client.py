@@ -29,6 +29,7 @@ from horovodjob_cli.jobs.wait_limit import WaitLimit, limited_versions
 from horovodjob_cli.runs import execution
 from horovodjob_cli.runs import sweep as run_sweeps
 from horovodjob_cli.runs.request import RunOptions, request_of
+from horovodjob_cli.terminal_text import Display
 
 Object = dict[str, Any]
 Rows = list[Object]
@@ -154,8 +155,8 @@ class Client:
         """
         with TemporaryDirectory(prefix="hvj-run-") as directory:
             request = request_of(program, arguments, options, Path(directory), source=_source_name(source))
-            quiet = options.get("quiet", False)
-            return Job(execution.create(request, self.namespace, WaitLimit(timeout), quiet=quiet))
+            display = Display(quiet=options.get("quiet", False))
+            return Job(execution.create(request, self.namespace, WaitLimit(timeout), display))
 
     @_connected
     def get(self, job: JobName) -> Job:
@@ -254,8 +255,8 @@ class Client:
             raise UsageError("parameters are those of a script or a function; a definition has its own")
         with TemporaryDirectory(prefix="hvj-run-") as directory:
             request = request_of(sweep, arguments, options, Path(directory), source=_source_name(source))
-            every, quiet = {**settings, "new": new}, options.get("quiet", False)
-            with run_sweeps.prepared(request, self.namespace, parameters, every, show, limit, quiet=quiet) as running:
+            every, display = {**settings, "new": new}, Display(quiet=options.get("quiet", False))
+            with run_sweeps.prepared(request, self.namespace, parameters, every, show, limit, display) as running:
                 running.run(limit)
             return running.complete()
 
@@ -297,7 +298,7 @@ class Client:
         that is a directory. Raises TimedOut if the pod that reads a volume has not started after `timeout` seconds.
         """
         with open_directory(self._find(job), output, path, account, WaitLimit(timeout)) as place:
-            record = download_to(Path(destination), place.store, place.path, name=output, quiet=True)
+            record = download_to(Path(destination), place.store, place.path, name=output, display=Display(quiet=True))
         return Path(record["name"])
 
     @_connected

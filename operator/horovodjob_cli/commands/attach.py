@@ -8,9 +8,9 @@ import typer
 
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
+from horovodjob_cli.display.job_output import show_output
 from horovodjob_cli.errors import NotFound
 from horovodjob_cli.jobs import batchai_records
-from horovodjob_cli.jobs.job_output import show_output
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import Experiment, Quiet, Raw, Timeout, WaitStalled, Workspace
 from horovodjob_cli.terminal_text import message

@@ -9,11 +9,12 @@ import typer
 
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command
+from horovodjob_cli.display.transfer_bars import TerminalDisplay
 from horovodjob_cli.errors import UsageError
 from horovodjob_cli.files import claim_files
-from horovodjob_cli.files.shares import TRANSFER_TABLE
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import Quiet, Timeout, Workspace
+from horovodjob_cli.tables import TRANSFER_TABLE
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["--help", "-h"]})
 ON_CLAIM = re.compile(r"([a-z0-9][-a-z0-9.]*):(.*)", re.DOTALL)
@@ -39,10 +40,10 @@ def cp(
     of_source, of_target = on_claim(source), on_claim(target)
     if (of_source is None) is (of_target is None):
         raise UsageError("one of SOURCE and TARGET is on a claim, as CLAIM:PATH, such as training-data:pets")
-    namespace, limit = kube.namespace(workspace), WaitLimit(timeout)
+    namespace, limit, display = kube.namespace(workspace), WaitLimit(timeout), TerminalDisplay(quiet=quiet)
     if of_target:
-        return claim_files.upload(*of_target, Path(source), namespace, image, limit, quiet=quiet)
-    return claim_files.download(*(of_source or ("", "")), Path(target), namespace, image, limit, quiet=quiet)
+        return claim_files.upload(*of_target, Path(source), namespace, image, limit, display)
+    return claim_files.download(*(of_source or ("", "")), Path(target), namespace, image, limit, display)
 
 
 def on_claim(word: str) -> tuple[str, str] | None:

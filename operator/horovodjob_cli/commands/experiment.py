@@ -16,8 +16,9 @@ from horovodjob.training_history import Goal
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.watch import wait_for_deletion
 from horovodjob_cli.commands import CommandResult, command, confirm, group
+from horovodjob_cli.display import plots
 from horovodjob_cli.errors import CliError, NotFound
-from horovodjob_cli.jobs import batchai_records, job_creation, plots
+from horovodjob_cli.jobs import batchai_records, job_creation
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import ListedWorkspace, Name, NoWait, PlotOutput, Timeout, Workspace, Yes
 from horovodjob_cli.output import Format, ShortTable

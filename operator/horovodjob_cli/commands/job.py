@@ -1,5 +1,6 @@
 """`hvj job`: training jobs."""
 
+import functools
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -12,17 +13,11 @@ from horovodjob_cli import output
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.watch import wait_for_deletion
 from horovodjob_cli.commands import JOB_COMMANDS, CommandResult, command, confirm, group
+from horovodjob_cli.display.job_wait import wait_for_end
 from horovodjob_cli.errors import CliError, UsageError
 from horovodjob_cli.jobs import batchai_records, job_creation, manifests, other_cluster, owned_jobs, termination
-from horovodjob_cli.jobs.batchai_records import (
-    JOB_DESCRIPTION,
-    JOB_TABLE,
-    JOB_TABLE_OF_ALL_WORKSPACES,
-    job_record,
-    record_order,
-)
+from horovodjob_cli.jobs.batchai_records import job_record, record_order
 from horovodjob_cli.jobs.job_times import current_time, job_times, last_events
-from horovodjob_cli.jobs.job_wait import wait_for_end
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import (
     AllWorkspaces,
@@ -47,6 +42,7 @@ from horovodjob_cli.options import (
     Workspace,
     Yes,
 )
+from horovodjob_cli.tables import JOB_DESCRIPTION, JOB_TABLE, JOB_TABLE_OF_ALL_WORKSPACES
 from horovodjob_cli.terminal_text import message
 
 app = group("Training jobs, their files, logs and nodes.", JOB_COMMANDS)
@@ -171,7 +167,8 @@ def create(
         job = job_creation.create(submitted)
     if not wait:
         return job_record(job)
-    job = owned_jobs.follow(job, limit, quiet=quiet) if owner else wait_for_end(job, limit, quiet=quiet)
+    end = functools.partial(wait_for_end, limit=limit, quiet=quiet)
+    job = owned_jobs.follow(job, end) if owner else end(job)
     return CommandResult(job_record(job), batchai_records.exit_code(job))
 
 

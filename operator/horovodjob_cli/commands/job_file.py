@@ -11,11 +11,12 @@ import typer
 from horovodjob.azurefiles.credentials import Options
 from horovodjob.azurefiles.errors import DirectoryNotFound
 from horovodjob.escaping import escaped_stream
+from horovodjob_cli.account_options import with_account
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
-from horovodjob_cli.files.file_transfers import download_to
+from horovodjob_cli.display.transfer_bars import TerminalDisplay
+from horovodjob_cli.files.file_transfers import download_to, file_record
 from horovodjob_cli.files.job_files import STDOUTERR, JobEnd, job_with_output, open_directory
-from horovodjob_cli.files.shares import FILE_TABLE, TRANSFER_TABLE, file_record, with_account
 from horovodjob_cli.jobs import batchai_records
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import (
@@ -28,6 +29,7 @@ from horovodjob_cli.options import (
     Workspace,
     parsed_duration,
 )
+from horovodjob_cli.tables import FILE_TABLE, TRANSFER_TABLE
 from horovodjob_cli.terminal_text import message
 
 app = group("Files of a job on its share, also after its pods are deleted.")
@@ -132,6 +134,6 @@ def download(
     timeout: PodTimeout = None,
 ) -> Any:
     """Download a file of an output directory, or all of it."""
-    found = kube.job(job, workspace, experiment)
+    found, display = kube.job(job, workspace, experiment), TerminalDisplay(quiet=quiet)
     with open_directory(found, directory_id, f"{path}/{file_name or ''}", account, WaitLimit(timeout)) as place:
-        return download_to(destination, place.store, place.path, name=directory_id, quiet=quiet)
+        return download_to(destination, place.store, place.path, name=directory_id, display=display)

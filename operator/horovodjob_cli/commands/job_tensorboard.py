@@ -5,12 +5,13 @@ from typing import Annotated
 import typer
 
 from horovodjob.azurefiles.credentials import Options
+from horovodjob_cli.account_options import with_account
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
+from horovodjob_cli.display.transfer_bars import TerminalDisplay
 from horovodjob_cli.errors import UsageError
 from horovodjob_cli.files import tensorboard
 from horovodjob_cli.files.job_files import STDOUTERR
-from horovodjob_cli.files.shares import with_account
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import Experiment, Quiet, Workspace, parsed_duration
 
@@ -54,10 +55,10 @@ def show(
     """
     if path is not None and directory_id is None:
         raise UsageError("--path is below a directory; name it with --output-directory-id")
-    job, limit = kube.job(name, workspace, experiment), WaitLimit(timeout)
+    job, limit, display = kube.job(name, workspace, experiment), WaitLimit(timeout), TerminalDisplay(quiet=quiet)
     if pod := tensorboard.rank_0_pod(job):
         tensorboard.serve_in_pod(job, pod, directory_id, path or "", port, limit)
     elif directory_id is None:
-        tensorboard.serve_here(job, STDOUTERR, DIRECTORY, account, port, limit, quiet=quiet)
+        tensorboard.serve_here(job, STDOUTERR, DIRECTORY, account, port, limit, display)
     else:
-        tensorboard.serve_here(job, directory_id, path or "", account, port, limit, quiet=quiet)
+        tensorboard.serve_here(job, directory_id, path or "", account, port, limit, display)

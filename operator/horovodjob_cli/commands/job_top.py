@@ -12,9 +12,18 @@ from horovodjob_cli.jobs import batchai_records, other_cluster, usage
 from horovodjob_cli.options import Experiment, Workspace
 
 app = group("What the ranks of a job use.")
+USAGE_TABLE = {
+    "Pod": "pod",
+    "Ranks": "ranks",
+    "CPU": "cpu",
+    "Memory": "memory",
+    "GPU %": "gpuPercent",
+    "GPU memory": "gpuMemory",
+    "Note": "note",
+}
 
 
-@command(app, "top", table=usage.USAGE_TABLE)
+@command(app, "top", table=USAGE_TABLE)
 def top(
     name: Annotated[str, typer.Option("--name", "-n", "--job", "-j", help="Name of the job.", show_default=False)],
     workspace: Workspace = None,

@@ -11,16 +11,18 @@ import typer
 from typer.core import TyperCommand
 
 from horovodjob.azurefiles.credentials import Options
+from horovodjob_cli.account_options import with_account
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.commands.attach import advice, advice_on_interrupt
 from horovodjob_cli.commands.sweep import TABLE, followed
+from horovodjob_cli.display.job_output import show_output
+from horovodjob_cli.display.transfer_bars import TerminalDisplay
 from horovodjob_cli.errors import UsageError
 from horovodjob_cli.files.file_transfers import download_to
 from horovodjob_cli.files.job_files import open_directory
-from horovodjob_cli.files.shares import with_account
 from horovodjob_cli.jobs import batchai_records
-from horovodjob_cli.jobs.job_output import show_output
+from horovodjob_cli.jobs.manifests import Submission
 from horovodjob_cli.jobs.sweep import to_standard_error
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import (
@@ -37,12 +39,13 @@ from horovodjob_cli.options import (
     WaitStalled,
     Workspace,
 )
+from horovodjob_cli.output import yaml_text
 from horovodjob_cli.runs import execution
 from horovodjob_cli.runs import sweep as sweeps
 from horovodjob_cli.runs.job_manifest import OUTPUT, submission
 from horovodjob_cli.runs.local import run_here
 from horovodjob_cli.runs.request import RunRequest, claim_name, claim_paths, elastic_range
-from horovodjob_cli.terminal_text import message
+from horovodjob_cli.terminal_text import Display, message
 
 app = group("Run a script as a job.")
 # Programs that start several processes of a training, as mpirun of the job does already.
@@ -223,34 +226,34 @@ def run(
         retries=retries,
         source=source,
     )
+    display = TerminalDisplay(quiet=quiet)
     if request.is_command and request.args and not quiet and not dry_run:
         message(_command_text(request), end="")
     if local:
-        raise typer.Exit(run_here(request, download, quiet=quiet))
+        raise typer.Exit(run_here(request, download, display))
     namespace, limit = kube.namespace(workspace), WaitLimit(timeout, waits_for_stalled=wait_stalled)
     settings = {"metric": metric, "goal": goal, "sampler": sampler, "trials": trials, "parallel": parallel, "new": new}
     given = {name: value for name, value in settings.items() if value}
     if sweep:
-        return _sweep(request, namespace, sweep, given, limit, dry_run=dry_run, quiet=quiet)
+        return _sweep(request, namespace, sweep, given, limit, display, dry_run=dry_run)
     if given:
         raise UsageError(f"--{next(iter(given))} has an effect only with --sweep")
     if dry_run:
-        sys.stdout.write(execution.yaml_text(submission(request, namespace)))
+        sys.stdout.write(_yaml(submission(request, namespace)))
         return None
-    job = execution.create(request, namespace, limit, quiet=quiet)
+    job = execution.create(request, namespace, limit, display)
     if detach:
         sys.stdout.write(f"{batchai_records.display_name(job)}\n")
         if not quiet:
             message(advice(job), end="")
         return None
     with advice_on_interrupt(job):
-        if not quiet:
-            message(f"created job {batchai_records.display_name(job)} in workspace {namespace}")
+        display.message(f"created job {batchai_records.display_name(job)} in workspace {namespace}")
         ended = show_output(job, limit, quiet=quiet, raw=raw)
     code = batchai_records.exit_code(ended)
     if download and code == 0:
         with open_directory(ended, OUTPUT, ".", account, limit) as place:
-            download_to(download, place.store, place.path, name=OUTPUT, quiet=quiet)
+            download_to(download, place.store, place.path, name=OUTPUT, display=display)
     if remove:
         kube.delete_job(ended)
     raise typer.Exit(code)
@@ -266,22 +269,27 @@ def _command_text(request: RunRequest) -> str:
     return text
 
 
+def _yaml(made: Submission) -> str:
+    """All objects of the job as YAML documents, in the order in which they can be applied."""
+    return yaml_text([*made.secrets, *made.config_maps, made.job], width=1 << 20)
+
+
 def _sweep(
     request: RunRequest,
     namespace: str,
     options: list[str],
     settings: dict[str, Any],
     limit: WaitLimit,
+    display: Display,
     *,
     dry_run: bool,
-    quiet: bool,
 ) -> Any:
     """The record of the best trial."""
-    show: Callable[[str], None] = (lambda line: None) if quiet else to_standard_error
+    show: Callable[[str], None] = (lambda line: None) if display.quiet else to_standard_error
     parameters = sweeps.of_options(options)
     if dry_run:
         made, sweep = sweeps.first(request, namespace, parameters, settings, show)
-        sys.stdout.write(execution.yaml_text(replace(made, job=sweep.first_job())))
+        sys.stdout.write(_yaml(replace(made, job=sweep.first_job())))
         return None
-    with sweeps.prepared(request, namespace, parameters, settings, show, limit, quiet=quiet) as running:
+    with sweeps.prepared(request, namespace, parameters, settings, show, limit, display) as running:
         return followed(running, limit)

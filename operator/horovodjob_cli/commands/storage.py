@@ -8,19 +8,14 @@ import typer
 from horovodjob.azurefiles.credentials import Options
 from horovodjob.azurefiles.files import joined
 from horovodjob.azurefiles.location import share_path
+from horovodjob_cli.account_options import ShareName, with_account
 from horovodjob_cli.commands import command, confirm, group
+from horovodjob_cli.display.transfer_bars import TerminalDisplay
 from horovodjob_cli.errors import NotFound, UsageError
-from horovodjob_cli.files.file_transfers import download_to, progress_bars
+from horovodjob_cli.files.file_transfers import download_to, file_record, transfer_record
 from horovodjob_cli.files.share_access import open_share
-from horovodjob_cli.files.shares import (
-    FILE_TABLE,
-    TRANSFER_TABLE,
-    ShareName,
-    file_record,
-    transfer_record,
-    with_account,
-)
 from horovodjob_cli.options import Name, Quiet, Yes
+from horovodjob_cli.tables import FILE_TABLE, TRANSFER_TABLE
 
 if TYPE_CHECKING:
     from horovodjob.azurefiles.share import Share
@@ -122,11 +117,11 @@ def upload_to(share: "Share", source: Path, target: str, *, quiet: bool, delete:
     """Upload a file or a whole directory to this path."""
     from horovodjob.azurefiles.upload import upload_directory, upload_file
 
-    with progress_bars(quiet=quiet) as display:
+    with TerminalDisplay(quiet=quiet).transfer() as transfer:
         if source.is_dir():
-            upload_directory(share, source, target, display.progress, display.plan, delete=delete)
+            upload_directory(share, source, target, transfer.progress, transfer.plan, delete=delete)
         else:
-            upload_file(share, source, target, display.progress)
+            upload_file(share, source, target, transfer.progress)
     return transfer_record(target, None if source.is_dir() else share.state(target).size)
 
 
@@ -177,7 +172,8 @@ def download(
     quiet: Quiet = False,
 ) -> Any:
     """Download a file or a whole directory; resume an interrupted download."""
-    return download_to(destination, open_share(share_name, account), share_path(path), name=share_name, quiet=quiet)
+    display = TerminalDisplay(quiet=quiet)
+    return download_to(destination, open_share(share_name, account), share_path(path), name=share_name, display=display)
 
 
 @command(file, "list", table=FILE_TABLE)

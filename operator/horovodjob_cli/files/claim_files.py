@@ -15,12 +15,11 @@ from horovodjob_cli.cluster import exec as pod_exec
 from horovodjob_cli.cluster.claims import check_claims
 from horovodjob_cli.errors import CliError, UsageError
 from horovodjob_cli.files import volume_pods
-from horovodjob_cli.files.file_transfers import download_to, progress_bars
+from horovodjob_cli.files.file_transfers import download_to, transfer_record
 from horovodjob_cli.files.pod_files import pod_files
-from horovodjob_cli.files.shares import transfer_record
 from horovodjob_cli.files.tar_stream import CHUNK, Member, archive, batches
 from horovodjob_cli.jobs.wait_limit import WaitLimit
-from horovodjob_cli.terminal_text import message
+from horovodjob_cli.terminal_text import Display
 
 Object = dict[str, Any]
 CLAIMS = "/claims"  # where the pod mounts them
@@ -43,7 +42,7 @@ find . -type f -exec sh -c '
 """
 
 
-def upload(claim: str, path: str, source: Path, namespace: str, image: str, limit: WaitLimit, *, quiet: bool) -> Any:
+def upload(claim: str, path: str, source: Path, namespace: str, image: str, limit: WaitLimit, display: Display) -> Any:
     """Send a file or a directory to the claim, each file complete or not at all. Raises CliError, FilesError, OSError.
 
     The files of a directory are put into that of the path. A path that is empty or ends with a slash, and for a file
@@ -53,19 +52,18 @@ def upload(claim: str, path: str, source: Path, namespace: str, image: str, limi
     check_claims([claim], namespace)
     wanted = _writer_pod(claim, namespace, image)
     root = f"{CLAIMS}/{claim}"
-    if not quiet:
-        message(f"writing to claim {claim} through pod {wanted['metadata']['name']}, which is deleted afterwards")
+    display.message(f"writing to claim {claim} through pod {wanted['metadata']['name']}, which is deleted afterwards")
     try:
         pod = volume_pods.started(wanted, f"writes to claim {claim}", limit)
         target = path.strip("/")
         if not target or path.endswith("/") or (source.is_file() and _is_directory(pod, f"{root}/{target}")):
             target = joined(target, source.resolve().name)
         directory, name = (target, "") if source.is_dir() else (target.rpartition("/")[0], target.rpartition("/")[2])
-        with progress_bars(quiet=quiet) as display:
-            display.plan(len(files), sum(each.stat().st_size for _, each in files))
+        with display.transfer() as transfer:
+            transfer.plan(len(files), sum(each.stat().st_size for _, each in files))
             for batch in batches([(name or below, each) for below, each in files]):
                 command = ["sh", "-c", RECEIVE, "sh", root, secrets.token_hex(8), directory]
-                code, error = pod_exec.send(pod, command, archive(batch, partial(_parts, display.progress)))
+                code, error = pod_exec.send(pod, command, archive(batch, partial(_parts, transfer.progress)))
                 if code:
                     raise _refused(claim, error)
     finally:
@@ -73,11 +71,13 @@ def upload(claim: str, path: str, source: Path, namespace: str, image: str, limi
     return transfer_record(f"{claim}:{target}", None if source.is_dir() else source.stat().st_size)
 
 
-def download(claim: str, path: str, target: Path, namespace: str, image: str, limit: WaitLimit, *, quiet: bool) -> Any:
+def download(
+    claim: str, path: str, target: Path, namespace: str, image: str, limit: WaitLimit, display: Display
+) -> Any:
     """Copy a file or a directory of the claim to this machine. Raises CliError, FilesError, OSError."""
     check_claims([claim], namespace)
     with pod_files(_mounting(claim, namespace, image), limit, f"claim {claim}") as store:
-        return download_to(target, store, joined(f"{CLAIMS}/{claim}", path.strip("/")), name=claim, quiet=quiet)
+        return download_to(target, store, joined(f"{CLAIMS}/{claim}", path.strip("/")), name=claim, display=display)
 
 
 def _mounting(claim: str, namespace: str, image: str) -> Object:

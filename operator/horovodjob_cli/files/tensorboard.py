@@ -15,11 +15,10 @@ from horovodjob.azurefiles.download import download_directory
 from horovodjob_cli.cluster import exec as pod_exec
 from horovodjob_cli.cluster.port_forward import forwarded_port
 from horovodjob_cli.errors import CliError
-from horovodjob_cli.files.file_transfers import progress_bars
 from horovodjob_cli.files.job_files import directory_in_containers, open_directory
 from horovodjob_cli.jobs import other_cluster
 from horovodjob_cli.jobs.wait_limit import WaitLimit
-from horovodjob_cli.terminal_text import message
+from horovodjob_cli.terminal_text import Display, message
 
 Object = dict[str, Any]
 LATE = "TensorBoard did not start"
@@ -74,7 +73,7 @@ def serve_in_pod(job: Object, pod: Object, directory_id: str | None, path: str, 
 
 
 def serve_here(
-    job: Object, directory_id: str, path: str, options: Options, port: int, limit: WaitLimit, *, quiet: bool
+    job: Object, directory_id: str, path: str, options: Options, port: int, limit: WaitLimit, display: Display
 ) -> None:
     """Download the directory into a temporary one and run TensorBoard of this machine on it, until Ctrl-C.
 
@@ -86,13 +85,13 @@ def serve_here(
             "no pod of the job runs, and this machine has no tensorboard; install it with `pip install tensorboard`"
         )
     with tempfile.TemporaryDirectory(prefix="hvj-tensorboard-") as directory:
-        with open_directory(job, directory_id, path, options, limit) as place, progress_bars(quiet=quiet) as display:
+        with open_directory(job, directory_id, path, options, limit) as place, display.transfer() as transfer:
 
             def progress(path: str, done: int, total: int) -> None:
                 limit.check_time(LATE)
-                display.progress(path, done, total)
+                transfer.progress(path, done, total)
 
-            download_directory(place.store, place.path, Path(directory), progress, display.plan)
+            download_directory(place.store, place.path, Path(directory), progress, transfer.plan)
         if not any("tfevents" in file.name for file in Path(directory).rglob("*")):
             raise CliError(f"there are no event files in {path} of {directory_id}; name their place with -d and -p")
         with _process([program, "--logdir", directory, "--host", "127.0.0.1", "--port", str(port)]) as process:

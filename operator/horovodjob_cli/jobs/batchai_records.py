@@ -1,6 +1,6 @@
 """HorovodJobs in the format of Batch AI, so that old queries work, with additional fields.
 
-Pure: an object of the API server in, a record for `output` out.
+Pure: an object of the API server in, a record out.
 """
 
 import shlex
@@ -10,55 +10,9 @@ from typing import Any
 from horovodjob import lost_time
 from horovodjob.api.constants import LABEL_EXPERIMENT, PLURAL, ExecutionState, Phase
 from horovodjob.batchai.names import display_name as display_name
-from horovodjob_cli.output import Description, ListTable
 
 Object = dict[str, Any]
 SUSPENDED = "suspended"
-# The first alternative reads a record, the second a manifest, which a dry run prints.
-_COLUMNS = {
-    "Name": "name || metadata.name",
-    "Cluster": "cluster.id || spec.pool",
-    "Tool": "toolType",
-    "Nodes": "nodeCount || spec.worker.replicas",
-    "State": "state",
-    "Exit code": "executionInfo.exitCode",
-    "Progress": "progress",
-}
-_OPTIONAL_COLUMNS = {
-    "Age": "age",
-    "Duration": "duration",
-    "Reason": "reason",
-    "GPU hours": "gpuHours",
-    "Experiment": "experiment",
-}
-JOB_TABLE = ListTable(_COLUMNS, _OPTIONAL_COLUMNS)
-JOB_TABLE_OF_ALL_WORKSPACES = ListTable({"Workspace": "workspace", **_COLUMNS}, _OPTIONAL_COLUMNS)
-JOB_DESCRIPTION = Description(
-    {
-        **_COLUMNS,
-        "Workspace": "workspace",
-        "Experiment": "experiment",
-        "Reason": "reason",
-        "Message": "message",
-        "Queue": "queue.name",
-        "Queue position": "queue.position",
-        "Worker cluster": "workerCluster",
-        "Workers ready": "workersReady",
-        "Epoch": "training.epoch",
-        "Epochs": "training.epochs",
-        "Metrics": "training.metrics",
-        "Slow rank": "slowRank",
-        "Goodput": "goodput",
-        "Expected end": "executionState == 'running' && training.eta || null",
-        "Age": "age",
-        "Duration": "duration",
-        "GPU hours": "gpuHours",
-        "Restarts": "restarts",
-        "Preemptions": "preemptions",
-        "Errors": "executionInfo.errors[].message",
-        "Events": "events[].join('  ', [age, reason, message])",
-    }
-)
 
 
 def job_record(job: Object) -> Object:

@@ -8,7 +8,6 @@ from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.watch import retried
 from horovodjob_cli.errors import CliError, Stalled, TimedOut, UsageError
 from horovodjob_cli.jobs import job_creation, termination
-from horovodjob_cli.jobs.job_wait import wait_for_end
 from horovodjob_cli.jobs.manifests import Submission
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.terminal_text import message
@@ -60,13 +59,13 @@ def obtain(owner: Owner, submission: Callable[[], Submission], workspace: str | 
     return dict(retry(lambda: _create(submitted, owner, workspace)))
 
 
-def follow(job: Object, limit: WaitLimit, *, quiet: bool) -> Object:
-    """The job after its end. One that is not waited for any longer is terminated: it could train beside a later run.
+def follow(job: Object, wait: Callable[[Object], Object]) -> Object:
+    """The job after its end, which `wait` returns.
 
-    Raises Stalled, TimedOut.
+    A job that is not waited for any longer is terminated: it could train beside a later run. Raises Stalled, TimedOut.
     """
     try:
-        return wait_for_end(job, limit, quiet=quiet)
+        return wait(job)
     except (Stalled, TimedOut) as error:
         termination.terminate(job, wait=False)
         raise type(error)(f"{error}; the job is terminated, so that it does not begin beside a later run") from None

@@ -22,15 +22,6 @@ NVIDIA_SMI = (
 IDLE_PERCENT = 5
 REQUESTS = 16
 GIB, MIB = 2**30, 2**20
-USAGE_TABLE = {
-    "Pod": "pod",
-    "Ranks": "ranks",
-    "CPU": "cpu",
-    "Memory": "memory",
-    "GPU %": "gpuPercent",
-    "GPU memory": "gpuMemory",
-    "Note": "note",
-}
 
 
 def read_metrics(job: Object) -> dict[str, Object]:

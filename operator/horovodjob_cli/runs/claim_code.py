@@ -16,11 +16,10 @@ from horovodjob_cli.cluster import exec as pod_exec
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import CliError, UsageError
 from horovodjob_cli.files import volume_pods
-from horovodjob_cli.files.file_transfers import progress_bars
 from horovodjob_cli.files.tar_stream import CHUNK, archive, batches
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.runs.file_tree import FILES, TREES, FileTree
-from horovodjob_cli.terminal_text import message
+from horovodjob_cli.terminal_text import Display
 
 Object = dict[str, Any]
 VOLUME, DIRECTORY = "storage", "/job/storage"
@@ -54,15 +53,14 @@ def check(claim: str, namespace: str) -> None:
         )
 
 
-def send(claim: str, tree: FileTree, job: Object, limit: WaitLimit, *, quiet: bool) -> None:
+def send(claim: str, tree: FileTree, job: Object, limit: WaitLimit, display: Display) -> None:
     """Send the files that the claim does not have, and then the list. Raises CliError, FilesError, OSError.
 
     After an interruption, the next run sends the batches that did not arrive.
     """
     volume = {"name": VOLUME, "persistentVolumeClaim": {"claimName": claim}}
     wanted = volume_pods.volume_pod(job, [volume], [{"name": VOLUME, "mountPath": DIRECTORY}])
-    if not quiet:
-        message(f"sending the directory to claim {claim} through pod {wanted['metadata']['name']}")
+    display.message(f"sending the directory to claim {claim} through pod {wanted['metadata']['name']}")
     try:
         pod = volume_pods.started(wanted, f"receives the directory on claim {claim}", limit)
         code, listed = pod_exec.output(pod, ["sh", "-c", LIST, "sh", DIRECTORY])
@@ -72,12 +70,12 @@ def send(claim: str, tree: FileTree, job: Object, limit: WaitLimit, *, quiet: bo
         files = [
             (f"{FILES}/{digest}", source) for digest, source in sorted(tree.sources.items()) if digest not in there
         ]
-        with progress_bars(quiet=quiet) as display, tempfile.TemporaryDirectory() as directory:
+        with display.transfer() as transfer, tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "tree"
             path.write_bytes(tree.listed.encode())
-            display.plan(len(files), sum(source.stat().st_size for _, source in files))
+            transfer.plan(len(files), sum(source.stat().st_size for _, source in files))
             for batch in batches(files):
-                _receive(pod, claim, archive(batch, partial(_parts, display.progress)))
+                _receive(pod, claim, archive(batch, partial(_parts, transfer.progress)))
             _receive(pod, claim, archive([(f"{TREES}/{tree.name}", path)], partial(_parts, no_progress)))
     finally:
         volume_pods.delete(wanted)

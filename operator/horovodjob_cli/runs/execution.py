@@ -1,54 +1,47 @@
-"""A run as a job: created, or printed for Git."""
+"""A run as a job."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from horovodjob_cli import output
 from horovodjob_cli.jobs import job_creation
-from horovodjob_cli.jobs.manifests import Submission
 from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.runs import claim_code, share_code
 from horovodjob_cli.runs.job_manifest import RunSubmission, submission
 from horovodjob_cli.runs.request import RunRequest
-from horovodjob_cli.terminal_text import message
+from horovodjob_cli.terminal_text import Display
 
 Object = dict[str, Any]
 
 
-def create(request: RunRequest, namespace: str, limit: WaitLimit, *, quiet: bool) -> Object:
+def create(request: RunRequest, namespace: str, limit: WaitLimit, display: Display) -> Object:
     """The new job of the request, after its code has been sent. Raises CliError."""
     made = submission(request, namespace)
     job_creation.check(made)
-    send_code(request, made, limit, quiet=quiet)
+    send_code(request, made, limit, display)
     job = job_creation.create(made)
-    if made.note and not quiet:
-        message(made.note)
+    if made.note:
+        display.message(made.note)
     return job
 
 
-def send_code(request: RunRequest, made: RunSubmission, limit: WaitLimit, *, quiet: bool) -> None:
+def send_code(request: RunRequest, made: RunSubmission, limit: WaitLimit, display: Display) -> None:
     """Send the files of the directory that the share or claim of the request does not have.
 
     The job mounts a share with the Secret of the account, which is created if it is missing and the key is known.
     """
     namespace = made.job["metadata"]["namespace"]
-    show_left_out(made.left_out, quiet=quiet)
+    show_left_out(made.left_out, display)
     if made.tree and request.share:
-        share_code.send(request.share, request.account, namespace, made.tree, quiet=quiet)
+        share_code.send(request.share, request.account, namespace, made.tree, display)
         if secret := share_code.key_secret(request.account, namespace):
             job_creation.create_missing(secret)
     elif made.tree and request.claim:
         claim_code.check(request.claim, namespace)
-        claim_code.send(request.claim, made.tree, made.job, limit, quiet=quiet)
+        claim_code.send(request.claim, made.tree, made.job, limit, display)
 
 
-def show_left_out(names: Sequence[str], *, quiet: bool) -> None:
+def show_left_out(names: Sequence[str], display: Display) -> None:
     """Name the directories that are left out by default."""
     shown = [name for name in names if name != ".git/"]
-    if shown and not quiet:
-        message(f"left out by default: {', '.join(shown)}; a line such as !{shown[0]} in .hvjignore sends it")
-
-
-def yaml_text(made: Submission) -> str:
-    """All objects of the job as YAML documents, in the order in which they can be applied."""
-    return output.yaml_text([*made.secrets, *made.config_maps, made.job], width=1 << 20)
+    if shown:
+        display.message(f"left out by default: {', '.join(shown)}; a line such as !{shown[0]} in .hvjignore sends it")

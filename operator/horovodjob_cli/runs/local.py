@@ -17,7 +17,7 @@ from horovodjob_cli.jobs.manifests import Submission
 from horovodjob_cli.runs import execution, packages
 from horovodjob_cli.runs.job_manifest import OUTPUT, files_of, program
 from horovodjob_cli.runs.request import RunRequest
-from horovodjob_cli.terminal_text import message
+from horovodjob_cli.terminal_text import Display, message
 
 # Open MPI 4 and 5: more ranks than processors, and the user root, which containers have.
 OPEN_MPI = {
@@ -27,10 +27,11 @@ OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 }
 ENGINES = ("docker", "podman", "nerdctl")
+QUIET = Display(quiet=True)
 NO_MPIRUN = "no mpirun is on PATH"
 
 
-def run_here(request: RunRequest, output: Path | None, *, quiet: bool = True) -> int:
+def run_here(request: RunRequest, output: Path | None, display: Display = QUIET) -> int:
     """The exit code of the script with the ranks of all nodes, in a copy of the directory that is deleted at the end.
 
     With an image, they run in a container. $AZ_BATCHAI_OUTPUT_output is `output`, or for a run that
@@ -41,10 +42,10 @@ def run_here(request: RunRequest, output: Path | None, *, quiet: bool = True) ->
     directory = request.workdir or Path()
     left_out: set[str] = set()
     files = files_of(request, left_out)
-    execution.show_left_out(sorted(left_out), quiet=quiet)
+    execution.show_left_out(sorted(left_out), display)
     words = program(request, directory, files)
-    if not quiet and (unused := unused_options(request)):
-        message(f"{', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect with --local")
+    if unused := unused_options(request):
+        display.message(f"{', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect with --local")
     spec = manifests.with_variables(Submission({"spec": {}}), request.env).job["spec"]
     processes = (request.nodes or (request.elastic or (1, 1))[1]) * max(1 if request.gpus is None else request.gpus, 1)
     engine = _engine(request)

@@ -80,7 +80,7 @@ class RunOptions(TypedDict, total=False):
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     quiet: bool
-    """Neither name what is left out nor show the progress of a transfer, on standard error."""
+    """Do not name what is left out on standard error."""
 
 
 # Options that the request has as the caller gives them.

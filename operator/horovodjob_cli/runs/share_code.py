@@ -9,11 +9,11 @@ from horovodjob.api.storage_account import SECRET_ACCOUNT, SECRET_KEY, files_hos
 from horovodjob.azurefiles.credentials import Account, Options, choose_account
 from horovodjob.azurefiles.errors import DirectoryNotFound, FileNotFound
 from horovodjob.conversion import secret
-from horovodjob_cli.files.file_transfers import Display, progress_bars
 from horovodjob_cli.files.job_files import secret_values
 from horovodjob_cli.files.share_access import open_share
 from horovodjob_cli.jobs import job_creation
 from horovodjob_cli.runs.file_tree import FILES, PLACES, TREES, FileTree
+from horovodjob_cli.terminal_text import Display, Transfer
 
 if TYPE_CHECKING:
     from horovodjob.azurefiles.share import Share
@@ -45,22 +45,22 @@ def mount(share: str, account: Account) -> Object:
     return entry
 
 
-def send(share: str, options: Options, namespace: str, tree: FileTree, *, quiet: bool) -> None:
+def send(share: str, options: Options, namespace: str, tree: FileTree, display: Display) -> None:
     """Send the files that the share does not have, and then the list. Raises FilesError, OSError."""
     name = account_of(options).name
     secret_name = key_secret_name(name)
     store = open_share(
         share, options, secret_name=secret_name, read_secret=lambda: secret_values(namespace, secret_name)
     )
-    with progress_bars(quiet=quiet) as display:
-        send_tree(store, tree, display)
+    with display.transfer() as transfer:
+        send_tree(store, tree, transfer)
 
 
-def send_tree(share: "Share", tree: FileTree, display: Display) -> None:
+def send_tree(share: "Share", tree: FileTree, transfer: Transfer) -> None:
     """Send the files that the share does not have, where they are, and the list. Raises FilesError, OSError."""
     from horovodjob.azurefiles.upload import upload_contents
 
-    directories = upload_contents(share, FILES, tree.sources, display.progress, display.plan)
+    directories = upload_contents(share, FILES, tree.sources, transfer.progress, transfer.plan)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "tree"
         if places := tree.places(directories).encode():

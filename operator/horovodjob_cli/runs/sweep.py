@@ -22,6 +22,7 @@ from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.runs import execution
 from horovodjob_cli.runs.job_manifest import RunSubmission, submission
 from horovodjob_cli.runs.request import RunRequest
+from horovodjob_cli.terminal_text import Display
 
 Object = dict[str, Any]
 ANNOTATION_USE = "horovodjob.dev/sweep-use"
@@ -71,13 +72,12 @@ def prepared(
     settings: Mapping[str, Any],
     show: Callable[[str], None],
     limit: WaitLimit,
-    *,
-    quiet: bool,
+    display: Display,
 ) -> Iterator[Sweep]:
     """The sweep of a run, whose code the cluster has. Raises CliError, UsageError."""
     made, running = first(request, namespace, parameters, settings, show)
     job_creation.validate(replace(made, job=running.first_job()))
-    execution.send_code(request, made, limit, quiet=quiet)
+    execution.send_code(request, made, limit, display)
     with with_code(made, running.definition):
         yield running
 

@@ -12,6 +12,7 @@ import pytest
 from horovodjob_cli.errors import UsageError
 from horovodjob_cli.runs.local import run_here
 from horovodjob_cli.runs.request import RunRequest
+from horovodjob_cli.terminal_text import Display
 
 SCRIPT = """
 import os, pathlib, sys
@@ -168,7 +169,7 @@ def test_options_that_only_a_job_has_are_named_and_the_users_paths_of_python_sta
     monkeypatch.setenv("OUT", str(tmp_path / "out"))
     monkeypatch.setenv("PYTHONPATH", "/machine")
     request = RunRequest("train.py", (), project, queue="gpus", spot=True, requirements="requirements.txt")
-    assert run_here(request, None, quiet=False) == 0
+    assert run_here(request, None, Display()) == 0
     errors = capsys.readouterr().err
     assert "--queue, --spot have no effect with --local\n" in errors
     assert "left out by default: venv/; a line such as !venv/ in .hvjignore sends it\n" in errors

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from horovodjob.escaping import escaped
+from horovodjob_cli.display.wait_notices import WaitNotices
 from horovodjob_cli.jobs import batchai_records
 from horovodjob_cli.jobs.wait_limit import WaitLimit, limited_versions
-from horovodjob_cli.jobs.wait_notices import WaitNotices
 from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]

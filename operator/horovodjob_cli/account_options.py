@@ -1,4 +1,4 @@
-"""Shares of Azure Files for commands: options and records."""
+"""Options of a storage account of Azure Files and of its shares."""
 
 import functools
 import inspect
@@ -9,11 +9,6 @@ import typer
 
 from horovodjob.azurefiles import hosts
 from horovodjob.azurefiles.credentials import Options
-from horovodjob.azurefiles.files import Entry
-
-Object = dict[str, Any]
-TRANSFER_TABLE = {"Name": "name", "Type": "fileType", "Size": "contentLength"}
-FILE_TABLE = TRANSFER_TABLE | {"Modified": "lastModified"}
 
 AccountName = Annotated[
     str | None,
@@ -86,15 +81,3 @@ def with_account(function: Callable[..., Any]) -> Callable[..., Any]:
     parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (own | dict(added)).values()]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run
-
-
-def transfer_record(name: str, size: int | None) -> Object:
-    """A transferred file, or a directory, which has no size."""
-    return {"name": name, "fileType": "directory" if size is None else "file", "contentLength": size}
-
-
-def file_record(entry: Entry, download_url: str | None = None) -> Object:
-    """A file or directory in Batch AI's format."""
-    modified = entry.modified.isoformat(timespec="seconds") if entry.modified else None
-    record = transfer_record(entry.name, None if entry.is_directory else entry.size)
-    return record | {"lastModified": modified, "downloadUrl": download_url}
