@@ -27,10 +27,10 @@ from azure.storage.fileshare import ShareClient
 from horovodjob.azurefiles.concurrency import FILES
 from horovodjob.azurefiles.credentials import Options, choose_account
 from horovodjob.azurefiles.share import RETRIES, Retries, Share
-from horovodjob_cli.runs.directory import code_files
-from horovodjob_cli.runs.file_tree import file_tree
-from horovodjob_cli.runs.share_code import send_tree
-from horovodjob_cli.terminal_text import Transfer
+from horovodjob.client.messages import Transfer
+from horovodjob.client.runs.directory import code_files
+from horovodjob.client.runs.file_tree import file_tree
+from horovodjob.client.runs.share_code import send_tree
 
 SERVER = """
 import sys, time

@@ -8,15 +8,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from horovodjob.client.client import Client, Job
+    from horovodjob.client.errors import ClientError, NotFound, Stalled, TimedOut, UsageError
     from horovodjob.sweeps.trials import Trial
-    from horovodjob_cli.client import Client, Job
-    from horovodjob_cli.errors import ClientError, NotFound, Stalled, TimedOut, UsageError
 
 __all__ = ["Client", "ClientError", "Job", "NotFound", "Stalled", "TimedOut", "Trial", "UsageError"]
-MODULES = {"Client": "horovodjob_cli.client", "Job": "horovodjob_cli.client", "Trial": "horovodjob.sweeps.trials"}
+MODULES = {"Client": "horovodjob.client.client", "Job": "horovodjob.client.client", "Trial": "horovodjob.sweeps.trials"}
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(importlib.import_module(MODULES.get(name, "horovodjob_cli.errors")), name)
+        return getattr(importlib.import_module(MODULES.get(name, "horovodjob.client.errors")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

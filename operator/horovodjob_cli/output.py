@@ -9,8 +9,8 @@ from enum import StrEnum
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from horovodjob.client.errors import UsageError, one_line
 from horovodjob.escaping import UNSAFE, escaped, escaped_data, json_escaped, shortened
-from horovodjob_cli.errors import UsageError, one_line
 
 # Columns of a table: title -> JMESPath expression on a record.
 Table = Mapping[str, str]

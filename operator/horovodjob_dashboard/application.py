@@ -7,8 +7,8 @@ from typing import Protocol
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from horovodjob_cli.cluster import kube
-from horovodjob_cli.errors import CliError, NotFound, translated
+from horovodjob.client.cluster import kube
+from horovodjob.client.errors import CliError, NotFound, translated
 from horovodjob_dashboard.access_guard import Handler
 from horovodjob_dashboard.event_streams import EventStreams
 from horovodjob_dashboard.operator_state import OperatorState

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from horovodjob.api.constants import LABEL_JOB, Phase
-from horovodjob_cli.cluster import node_pools
+from horovodjob.client.cluster import node_pools
 from horovodjob_dashboard.job_rows import JobRow
 
 Object = Mapping[str, Any]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 
 from aiohttp import web
 
-from horovodjob_cli.errors import CliError, translated
+from horovodjob.client.errors import CliError, translated
 from horovodjob_dashboard.access_guard import HEADERS
 from horovodjob_dashboard.pages import VIEWER
 from horovodjob_dashboard.viewer import Viewer

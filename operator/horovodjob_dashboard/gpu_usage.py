@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from horovodjob_cli.jobs.job_times import point_in_time, running_seconds
+from horovodjob.client.jobs.job_times import point_in_time, running_seconds
 from horovodjob_dashboard.job_rows import JobRow
 
 DAYS = (1, 7, 30, 90, 365)

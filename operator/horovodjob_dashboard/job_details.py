@@ -14,11 +14,11 @@ import yaml
 
 from horovodjob import lost_time, training_history
 from horovodjob.api.constants import LABEL_EXPERIMENT, LABEL_ROLE, LABEL_SWEEP, LABEL_TRIAL, EventReason, Phase
-from horovodjob_cli.cluster.kube import event_time
-from horovodjob_cli.cluster.node_pools import gpu_count
-from horovodjob_cli.jobs.batchai_records import message
-from horovodjob_cli.jobs.job_times import point_in_time
-from horovodjob_cli.jobs.logs import source
+from horovodjob.client.cluster.kube import event_time
+from horovodjob.client.cluster.node_pools import gpu_count
+from horovodjob.client.jobs.batchai_records import message
+from horovodjob.client.jobs.job_times import point_in_time
+from horovodjob.client.jobs.logs import source
 from horovodjob_dashboard.job_rows import owner
 
 Object = Mapping[str, Any]

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from contextvars import copy_context
 from typing import Any
 
-from horovodjob_cli.cluster import kube
-from horovodjob_cli.cluster.watch import SYNCED, changes
-from horovodjob_cli.errors import translated
-from horovodjob_cli.jobs.job_times import current_time
+from horovodjob.client.cluster import kube
+from horovodjob.client.cluster.watch import SYNCED, changes
+from horovodjob.client.errors import translated
+from horovodjob.client.jobs.job_times import current_time
 from horovodjob_dashboard.job_rows import JobRow, Page, Selection, page, row
 
 Object = dict[str, Any]

@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 
 from horovodjob.api.constants import LABEL_EXPERIMENT, LABEL_OWNER, LABEL_SWEEP, Phase, Reason
 from horovodjob.batchai.names import display_name
-from horovodjob_cli.jobs.batchai_records import message, queue_place, worker
-from horovodjob_cli.jobs.job_times import active_seconds
+from horovodjob.client.jobs.batchai_records import message, queue_place, worker
+from horovodjob.client.jobs.job_times import active_seconds
 
 ROWS_OF_A_PAGE = 100
 LONGEST_TEXT = 300

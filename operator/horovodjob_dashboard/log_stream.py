@@ -10,12 +10,12 @@ from horovodjob.azurefiles.credentials import Options
 from horovodjob.azurefiles.errors import NotFound
 from horovodjob.azurefiles.files import FileStore
 from horovodjob.azurefiles.tail import tail_bytes
+from horovodjob.client.cluster import kube
+from horovodjob.client.cluster.connections import Closed, Connections
+from horovodjob.client.files.job_files import STDOUTERR, open_directory
+from horovodjob.client.jobs.container_log import followed, open_log
+from horovodjob.client.jobs.log_lines import LineBuffer
 from horovodjob.terminal import Terminal
-from horovodjob_cli.cluster import kube
-from horovodjob_cli.cluster.connections import Closed, Connections
-from horovodjob_cli.files.job_files import STDOUTERR, open_directory
-from horovodjob_cli.jobs.container_log import followed, open_log
-from horovodjob_cli.jobs.log_lines import LineBuffer
 from horovodjob_dashboard.job_details import STDOUT
 
 Object = dict[str, Any]

@@ -8,9 +8,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from horovodjob.api.managed_by import is_managed_by_operator
-from horovodjob_cli.diagnosis.cluster_facts import Facts, Forbidden, current_time, join_names
-from horovodjob_cli.diagnosis.installation import RECONCILE_DELAY, lease_error, operator_deployments, unavailability
-from horovodjob_cli.errors import translated
+from horovodjob.client.diagnosis.cluster_facts import Facts, Forbidden, current_time, join_names
+from horovodjob.client.diagnosis.installation import RECONCILE_DELAY, lease_error, operator_deployments, unavailability
+from horovodjob.client.errors import translated
 from horovodjob_dashboard.viewer import Viewer
 
 Object = dict[str, Any]

@@ -12,8 +12,8 @@ from aiohttp import web
 from markupsafe import Markup
 
 from horovodjob.api.constants import Phase
+from horovodjob.client.jobs.job_times import active_seconds, age_text, current_time, duration_text
 from horovodjob.escaping import escaped
-from horovodjob_cli.jobs.job_times import active_seconds, age_text, current_time, duration_text
 from horovodjob_dashboard.job_rows import JobRow
 from horovodjob_dashboard.page_settings import PageSettings
 from horovodjob_dashboard.viewer import Viewer

@@ -16,7 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from horovodjob.azurefiles.credentials import Options
-from horovodjob_cli.cluster.connections import without_redirects
+from horovodjob.client.cluster.connections import without_redirects
 from horovodjob_dashboard.access_guard import HEALTH, AccessGuard
 from horovodjob_dashboard.page_session import PageSession, cookie_name
 from horovodjob_dashboard.viewer import ABSENT_SECONDS, Feeds, SignedOut, Viewer

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from horovodjob.azurefiles.credentials import Options
-from horovodjob_cli.cluster import kube
-from horovodjob_cli.errors import CliError, translated
+from horovodjob.client.cluster import kube
+from horovodjob.client.errors import CliError, translated
 from horovodjob_dashboard.job_feed import JobFeed
 
 # How long an answer of the API server about a viewer's rights is valid for a watch that others may have made.

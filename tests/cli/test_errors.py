@@ -10,7 +10,7 @@ from kubernetes.client.exceptions import ApiException
 
 from cli.cluster_state import ClusterState
 from cli.program import Hvj, hvj_process, run
-from horovodjob_cli.errors import to_cli_error
+from horovodjob.client.errors import to_cli_error
 from localcluster.control_plane.standalone import free_ports
 from support.api_client import Api, job
 

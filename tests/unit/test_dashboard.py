@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from kubernetes.client import CoreV1Api
 from urllib3.exceptions import HTTPError
 
-from horovodjob_cli.errors import CliError
+from horovodjob.client.errors import CliError
 from horovodjob_dashboard import token_access
 from horovodjob_dashboard.application import application
 from horovodjob_dashboard.cluster_rows import WITHOUT_POOL, pod_on_node, pool_rows, queue_rows

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horovodjob_cli.jobs import log_lines
-from horovodjob_cli.jobs.log_lines import FIRST_BYTES, LineBuffer, LogPosition, is_bar, moment_of
+from horovodjob.client.jobs import log_lines
+from horovodjob.client.jobs.log_lines import FIRST_BYTES, LineBuffer, LogPosition, is_bar, moment_of
 
 SECOND = 10**9
 START = moment_of(b"2026-11-22T12:00:00Z") or 0

@@ -14,9 +14,9 @@ import pytest
 from horovodjob.azurefiles.credentials import Account
 from horovodjob.azurefiles.errors import FilesError
 from horovodjob.azurefiles.share import Share
-from horovodjob_cli.cluster import exec as pod_exec
-from horovodjob_cli.cluster import kube
-from horovodjob_cli.jobs.container_log import open_log
+from horovodjob.client.cluster import exec as pod_exec
+from horovodjob.client.cluster import kube
+from horovodjob.client.jobs.container_log import open_log
 from horovodjob_operator.errors import Unavailable
 from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_trainer.reporting.progress_client import ProgressClient
@@ -138,7 +138,7 @@ def test_the_progress_client_of_a_pod_follows_none(site: Site, tmp_path: Path) -
 
 
 def test_the_client_of_azure_resource_manager_follows_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    from horovodjob_cli.cluster import aks
+    from horovodjob.client.cluster import aks
 
     monkeypatch.setattr(aks, "credential", object)
     client = aks.client("11111111-0000-4000-8000-000000000001")

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from horovodjob.client.jobs.batchai_records import job_record
+from horovodjob.client.jobs.usage import usage_record
 from horovodjob.training_history import goodput_percent
-from horovodjob_cli.jobs.batchai_records import job_record
-from horovodjob_cli.jobs.usage import usage_record
 
 TRAINING = {
     "slowestRank": {"rank": 3, "pod": "train-worker-1", "node": "gpu-7", "ratio": 1.6, "section": "input"},

@@ -3,8 +3,8 @@
 import pytest
 import typer
 
-from horovodjob_cli.errors import Stalled, TimedOut
-from horovodjob_cli.jobs.wait_limit import WaitLimit, seconds_text
+from horovodjob.client.errors import Stalled, TimedOut
+from horovodjob.client.jobs.wait_limit import WaitLimit, seconds_text
 from horovodjob_cli.options import parsed_duration
 
 

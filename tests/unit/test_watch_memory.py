@@ -10,9 +10,9 @@ import pytest
 from kubernetes.client import ApiException
 from urllib3.exceptions import ProtocolError
 
-from horovodjob_cli.cluster import watch
-from horovodjob_cli.cluster.kube import OBJECTS_OF_A_PAGE
-from horovodjob_cli.cluster.watch import SYNCED, changes
+from horovodjob.client.cluster import watch
+from horovodjob.client.cluster.kube import OBJECTS_OF_A_PAGE
+from horovodjob.client.cluster.watch import SYNCED, changes
 
 Object = dict[str, Any]
 OBJECTS = 2 * OBJECTS_OF_A_PAGE

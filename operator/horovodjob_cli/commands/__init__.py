@@ -18,11 +18,12 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 from typer.models import ParameterInfo
 
+from horovodjob.client import errors
+from horovodjob.client.cluster import kube
+from horovodjob.client.messages import message
 from horovodjob.escaping import escaped
-from horovodjob_cli import errors, options, output
-from horovodjob_cli.cluster import kube
+from horovodjob_cli import options, output
 from horovodjob_cli.commands import name_completion
-from horovodjob_cli.terminal_text import message
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

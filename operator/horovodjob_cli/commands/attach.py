@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from horovodjob_cli.cluster import kube
+from horovodjob.client.cluster import kube
+from horovodjob.client.errors import NotFound
+from horovodjob.client.jobs import batchai_records
+from horovodjob.client.jobs.wait_limit import WaitLimit
+from horovodjob.client.messages import message
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.display.job_output import show_output
-from horovodjob_cli.errors import NotFound
-from horovodjob_cli.jobs import batchai_records
-from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import Experiment, Quiet, Raw, Timeout, WaitStalled, Workspace
-from horovodjob_cli.terminal_text import message
 
 app = group("The output of a job.")
 

@@ -8,10 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from horovodjob.escaping import escaped
-from horovodjob_cli import options
-from horovodjob_cli.cluster import aks, node_pools
-from horovodjob_cli.cluster.cluster_view import (
+from horovodjob.client.cluster import aks, node_pools
+from horovodjob.client.cluster.cluster_view import (
     ADVICE,
     azure_view,
     azure_view_if_known,
@@ -19,11 +17,13 @@ from horovodjob_cli.cluster.cluster_view import (
     readable_nodes,
     warn,
 )
+from horovodjob.client.errors import CliError, UsageError
+from horovodjob.client.jobs.wait_limit import WaitLimit
+from horovodjob.client.messages import message
+from horovodjob.escaping import escaped
+from horovodjob_cli import options
 from horovodjob_cli.commands import CLUSTER_COMMANDS, command, group
-from horovodjob_cli.errors import CliError, UsageError
-from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.output import ListTable
-from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
 COLUMNS = ListTable(

@@ -6,9 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from horovodjob.batchai.names import pool_name_error
+from horovodjob.client.cluster import aks, new_pools
+from horovodjob.client.cluster.cluster_view import azure_view, current_view, readable_nodes, warn
+from horovodjob.client.errors import CliError, UsageError
+from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob_cli import options, output
-from horovodjob_cli.cluster import aks, new_pools
-from horovodjob_cli.cluster.cluster_view import azure_view, current_view, readable_nodes, warn
 from horovodjob_cli.commands import CommandResult, command, group
 from horovodjob_cli.commands.cluster import (
     COLUMNS,
@@ -18,8 +20,6 @@ from horovodjob_cli.commands.cluster import (
     aks_cluster_of,
     show_progress,
 )
-from horovodjob_cli.errors import CliError, UsageError
-from horovodjob_cli.jobs.wait_limit import WaitLimit
 
 REQUEST = output.Document({"Method": "method", "URL": "url"})
 app = group("Create a node pool of an AKS cluster.")

@@ -11,11 +11,12 @@ import typer
 from horovodjob.api.constants import KIND
 from horovodjob.batchai.names import DNS_LABEL_LENGTH
 from horovodjob.batchai.storage_accounts import KEY_PLACEHOLDER
+from horovodjob.client.cluster import kube
+from horovodjob.client.errors import UsageError
+from horovodjob.client.jobs import document_files, manifests
+from horovodjob.client.messages import message
 from horovodjob.mpijob import conversion as mpijob
-from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
-from horovodjob_cli.errors import UsageError
-from horovodjob_cli.jobs import document_files, manifests
 from horovodjob_cli.options import (
     AsWorker,
     Cluster,
@@ -29,7 +30,6 @@ from horovodjob_cli.options import (
     Variables,
 )
 from horovodjob_cli.output import yaml_text
-from horovodjob_cli.terminal_text import message
 
 app = group("Convert Batch AI's job.json or Kubeflow's MPIJob to YAML.")
 Object = dict[str, Any]

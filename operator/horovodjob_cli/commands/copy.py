@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from horovodjob_cli.cluster import kube
+from horovodjob.client.cluster import kube
+from horovodjob.client.errors import UsageError
+from horovodjob.client.files import claim_files
+from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob_cli.commands import command
 from horovodjob_cli.display.transfer_bars import TerminalDisplay
-from horovodjob_cli.errors import UsageError
-from horovodjob_cli.files import claim_files
-from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import Quiet, Timeout, Workspace
 from horovodjob_cli.tables import TRANSFER_TABLE
 

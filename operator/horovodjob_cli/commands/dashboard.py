@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from horovodjob_cli.cluster import kube
+from horovodjob.client.cluster import kube
+from horovodjob.client.errors import CliError, UsageError
+from horovodjob.client.messages import message
 from horovodjob_cli.commands import command, group
-from horovodjob_cli.errors import CliError, UsageError
-from horovodjob_cli.terminal_text import message
 
 app = group("A page with the jobs of a cluster.")
 LOOPBACK = "127.0.0.1"

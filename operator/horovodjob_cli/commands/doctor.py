@@ -10,15 +10,15 @@ import typer
 from pydantic import ValidationError
 
 from horovodjob.api.spec import HorovodJobSpec
+from horovodjob.client.cluster import kube
+from horovodjob.client.diagnosis import gpus as gpu_nodes
+from horovodjob.client.diagnosis import installation, maintenance, namespace, network, pods, queues, storage
+from horovodjob.client.diagnosis.cluster_facts import CheckResult, Facts, Forbidden, Outcome, current_time
+from horovodjob.client.diagnosis.report import report
+from horovodjob.client.errors import NotFound, UsageError
+from horovodjob.client.jobs import manifests
 from horovodjob_cli import options
-from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import CommandResult, command
-from horovodjob_cli.diagnosis import gpus as gpu_nodes
-from horovodjob_cli.diagnosis import installation, maintenance, namespace, network, pods, queues, storage
-from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Forbidden, Outcome, current_time
-from horovodjob_cli.diagnosis.report import report
-from horovodjob_cli.errors import NotFound, UsageError
-from horovodjob_cli.jobs import manifests
 from horovodjob_cli.output import Format, uses_color
 
 COLUMNS = {"Check": "check", "Result": "result", "Message": "message", "Command": "command"}

@@ -11,18 +11,18 @@ import typer
 from horovodjob import training_history
 from horovodjob.api.constants import LABEL_EXPERIMENT, ExecutionState
 from horovodjob.batchai import names
+from horovodjob.client.cluster import kube
+from horovodjob.client.cluster.watch import wait_for_deletion
+from horovodjob.client.errors import CliError, NotFound
+from horovodjob.client.jobs import batchai_records, job_creation
+from horovodjob.client.jobs.wait_limit import WaitLimit
+from horovodjob.client.messages import message
 from horovodjob.escaping import shortened
 from horovodjob.training_history import Goal
-from horovodjob_cli.cluster import kube
-from horovodjob_cli.cluster.watch import wait_for_deletion
 from horovodjob_cli.commands import CommandResult, command, confirm, group
 from horovodjob_cli.display import plots
-from horovodjob_cli.errors import CliError, NotFound
-from horovodjob_cli.jobs import batchai_records, job_creation
-from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import ListedWorkspace, Name, NoWait, PlotOutput, Timeout, Workspace, Yes
 from horovodjob_cli.output import Format, ShortTable
-from horovodjob_cli.terminal_text import message
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "hvj"}
 SELECTOR = f"app.kubernetes.io/managed-by=hvj,{LABEL_EXPERIMENT}"

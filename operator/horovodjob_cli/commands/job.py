@@ -9,16 +9,17 @@ from typer.core import TyperCommand
 
 from horovodjob.api.managed_by import is_dispatched
 from horovodjob.batchai.command_line_mounts import CommandLineMounts
+from horovodjob.client.cluster import kube
+from horovodjob.client.cluster.watch import wait_for_deletion
+from horovodjob.client.errors import CliError, UsageError
+from horovodjob.client.jobs import batchai_records, job_creation, manifests, other_cluster, owned_jobs, termination
+from horovodjob.client.jobs.batchai_records import job_record, record_order
+from horovodjob.client.jobs.job_times import current_time, job_times, last_events
+from horovodjob.client.jobs.wait_limit import WaitLimit
+from horovodjob.client.messages import message
 from horovodjob_cli import output
-from horovodjob_cli.cluster import kube
-from horovodjob_cli.cluster.watch import wait_for_deletion
 from horovodjob_cli.commands import JOB_COMMANDS, CommandResult, command, confirm, group
 from horovodjob_cli.display.job_wait import wait_for_end
-from horovodjob_cli.errors import CliError, UsageError
-from horovodjob_cli.jobs import batchai_records, job_creation, manifests, other_cluster, owned_jobs, termination
-from horovodjob_cli.jobs.batchai_records import job_record, record_order
-from horovodjob_cli.jobs.job_times import current_time, job_times, last_events
-from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import (
     AllWorkspaces,
     AsWorker,
@@ -43,7 +44,6 @@ from horovodjob_cli.options import (
     Yes,
 )
 from horovodjob_cli.tables import JOB_DESCRIPTION, JOB_TABLE, JOB_TABLE_OF_ALL_WORKSPACES
-from horovodjob_cli.terminal_text import message
 
 app = group("Training jobs, their files, logs and nodes.", JOB_COMMANDS)
 

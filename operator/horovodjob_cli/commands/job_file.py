@@ -10,15 +10,16 @@ import typer
 
 from horovodjob.azurefiles.credentials import Options
 from horovodjob.azurefiles.errors import DirectoryNotFound
+from horovodjob.client.cluster import kube
+from horovodjob.client.files.file_transfers import download_to, file_record
+from horovodjob.client.files.job_files import STDOUTERR, JobEnd, job_with_output, open_directory
+from horovodjob.client.jobs import batchai_records
+from horovodjob.client.jobs.wait_limit import WaitLimit
+from horovodjob.client.messages import message
 from horovodjob.escaping import escaped_stream
 from horovodjob_cli.account_options import with_account
-from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.display.transfer_bars import TerminalDisplay
-from horovodjob_cli.files.file_transfers import download_to, file_record
-from horovodjob_cli.files.job_files import STDOUTERR, JobEnd, job_with_output, open_directory
-from horovodjob_cli.jobs import batchai_records
-from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import (
     Experiment,
     JobName,
@@ -30,7 +31,6 @@ from horovodjob_cli.options import (
     parsed_duration,
 )
 from horovodjob_cli.tables import FILE_TABLE, TRANSFER_TABLE
-from horovodjob_cli.terminal_text import message
 
 app = group("Files of a job on its share, also after its pods are deleted.")
 DirectoryId = Annotated[

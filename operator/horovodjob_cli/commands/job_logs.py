@@ -5,12 +5,12 @@ from typing import Annotated
 import typer
 
 from horovodjob.api.constants import Role
-from horovodjob_cli.cluster import kube
+from horovodjob.client.cluster import kube
+from horovodjob.client.jobs import logs
+from horovodjob.client.jobs.logs import Unfinished
+from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.display.line_writer import LineWriter
-from horovodjob_cli.jobs import logs
-from horovodjob_cli.jobs.logs import Unfinished
-from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import Experiment, Raw, Timeout, WaitStalled, Workspace
 
 app = group("Container logs of a job.")

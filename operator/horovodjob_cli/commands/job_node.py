@@ -7,15 +7,15 @@ from typing import Annotated, Any
 import typer
 
 from horovodjob.api.constants import LABEL_ROLE, Role
-from horovodjob_cli.cluster import exec as pod_exec
-from horovodjob_cli.cluster import kube
-from horovodjob_cli.cluster.port_forward import LOCAL_NAMES, forwarded_port, parse_forwarding, wait_for_pod_end
+from horovodjob.client.cluster import exec as pod_exec
+from horovodjob.client.cluster import kube
+from horovodjob.client.cluster.port_forward import LOCAL_NAMES, forwarded_port, parse_forwarding, wait_for_pod_end
+from horovodjob.client.errors import CliError, NotFound, UsageError
+from horovodjob.client.jobs import other_cluster
+from horovodjob.client.jobs.logs import source
+from horovodjob.client.messages import message
 from horovodjob_cli.commands import command, group
-from horovodjob_cli.errors import CliError, NotFound, UsageError
-from horovodjob_cli.jobs import other_cluster
-from horovodjob_cli.jobs.logs import source
 from horovodjob_cli.options import Experiment, JobName, Workspace
-from horovodjob_cli.terminal_text import message
 
 TABLE = {"ID": "nodeId", "IP": "ipAddress", "Pod": "podName", "State": "state"}
 app = group("Nodes and pods of a job.")

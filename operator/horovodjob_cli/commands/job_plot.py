@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from horovodjob import training_history
-from horovodjob_cli.cluster import kube
+from horovodjob.client.cluster import kube
+from horovodjob.client.errors import CliError, NotFound, UsageError
+from horovodjob.client.messages import message
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.display import plots
-from horovodjob_cli.errors import CliError, NotFound, UsageError
 from horovodjob_cli.options import Experiment, PlotOutput, Workspace
 from horovodjob_cli.output import Format
-from horovodjob_cli.terminal_text import message
 
 app = group("Curves of the training of jobs.")
 

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from horovodjob.api.constants import LABEL_ROLE, Role
+from horovodjob.client.cluster import exec as pod_exec
+from horovodjob.client.cluster import kube
+from horovodjob.client.cluster.cluster_view import warn
+from horovodjob.client.errors import CliError, to_cli_error
+from horovodjob.client.jobs import batchai_records, other_cluster
 from horovodjob.escaping import escaped_output
-from horovodjob_cli.cluster import exec as pod_exec
-from horovodjob_cli.cluster import kube
-from horovodjob_cli.cluster.cluster_view import warn
 from horovodjob_cli.commands import command, group
-from horovodjob_cli.errors import CliError, to_cli_error
-from horovodjob_cli.jobs import batchai_records, other_cluster
 from horovodjob_cli.options import Experiment, Workspace
 
 COMMAND = ("python3", "-m", "horovodjob_trainer.watch.stacks")

@@ -5,14 +5,14 @@ from typing import Annotated
 import typer
 
 from horovodjob.azurefiles.credentials import Options
+from horovodjob.client.cluster import kube
+from horovodjob.client.errors import UsageError
+from horovodjob.client.files import tensorboard
+from horovodjob.client.files.job_files import STDOUTERR
+from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob_cli.account_options import with_account
-from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.display.transfer_bars import TerminalDisplay
-from horovodjob_cli.errors import UsageError
-from horovodjob_cli.files import tensorboard
-from horovodjob_cli.files.job_files import STDOUTERR
-from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import Experiment, Quiet, Workspace, parsed_duration
 
 app = group("TensorBoard for a job.")

@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 import typer
 
-from horovodjob_cli.cluster import kube
-from horovodjob_cli.cluster.cluster_view import warn
+from horovodjob.client.cluster import kube
+from horovodjob.client.cluster.cluster_view import warn
+from horovodjob.client.errors import CliError
+from horovodjob.client.jobs import batchai_records, other_cluster, usage
 from horovodjob_cli.commands import command, group
-from horovodjob_cli.errors import CliError
-from horovodjob_cli.jobs import batchai_records, other_cluster, usage
 from horovodjob_cli.options import Experiment, Workspace
 
 app = group("What the ranks of a job use.")

@@ -9,7 +9,7 @@ import typer
 
 from horovodjob.api.constants import LABEL_EXPERIMENT
 from horovodjob.batchai.names import ANNOTATION_NAME
-from horovodjob_cli.cluster import kube
+from horovodjob.client.cluster import kube
 
 # Seconds to connect and to wait for the response: a shell waits for the completion.
 TIMEOUT = (1, 3)
@@ -44,7 +44,7 @@ def _workspace_names(context: typer.Context) -> list[str]:
 
 
 def _pool_names(context: typer.Context) -> list[str]:
-    from horovodjob_cli.cluster import node_pools
+    from horovodjob.client.cluster import node_pools
 
     found = kube.plain(kube.core().list_node(limit=LIMIT, _request_timeout=TIMEOUT))
     return list(node_pools.pools(found["items"]))

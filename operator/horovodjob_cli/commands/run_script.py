@@ -11,20 +11,26 @@ import typer
 from typer.core import TyperCommand
 
 from horovodjob.azurefiles.credentials import Options
+from horovodjob.client.cluster import kube
+from horovodjob.client.errors import UsageError
+from horovodjob.client.files.file_transfers import download_to
+from horovodjob.client.files.job_files import open_directory
+from horovodjob.client.jobs import batchai_records
+from horovodjob.client.jobs.manifests import Submission
+from horovodjob.client.jobs.sweep import to_standard_error
+from horovodjob.client.jobs.wait_limit import WaitLimit
+from horovodjob.client.messages import Display, message
+from horovodjob.client.runs import execution
+from horovodjob.client.runs import sweep as sweeps
+from horovodjob.client.runs.job_manifest import OUTPUT, submission
+from horovodjob.client.runs.local import run_here
+from horovodjob.client.runs.request import RunRequest, claim_name, claim_paths, elastic_range
 from horovodjob_cli.account_options import with_account
-from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.commands.attach import advice, advice_on_interrupt
 from horovodjob_cli.commands.sweep import TABLE, followed
 from horovodjob_cli.display.job_output import show_output
 from horovodjob_cli.display.transfer_bars import TerminalDisplay
-from horovodjob_cli.errors import UsageError
-from horovodjob_cli.files.file_transfers import download_to
-from horovodjob_cli.files.job_files import open_directory
-from horovodjob_cli.jobs import batchai_records
-from horovodjob_cli.jobs.manifests import Submission
-from horovodjob_cli.jobs.sweep import to_standard_error
-from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import (
     BestGoal,
     Cluster,
@@ -40,12 +46,6 @@ from horovodjob_cli.options import (
     Workspace,
 )
 from horovodjob_cli.output import yaml_text
-from horovodjob_cli.runs import execution
-from horovodjob_cli.runs import sweep as sweeps
-from horovodjob_cli.runs.job_manifest import OUTPUT, submission
-from horovodjob_cli.runs.local import run_here
-from horovodjob_cli.runs.request import RunRequest, claim_name, claim_paths, elastic_range
-from horovodjob_cli.terminal_text import Display, message
 
 app = group("Run a script as a job.")
 # Programs that start several processes of a training, as mpirun of the job does already.

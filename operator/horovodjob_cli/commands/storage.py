@@ -8,12 +8,12 @@ import typer
 from horovodjob.azurefiles.credentials import Options
 from horovodjob.azurefiles.files import joined
 from horovodjob.azurefiles.location import share_path
+from horovodjob.client.errors import NotFound, UsageError
+from horovodjob.client.files.file_transfers import download_to, file_record, transfer_record
+from horovodjob.client.files.share_access import open_share
 from horovodjob_cli.account_options import ShareName, with_account
 from horovodjob_cli.commands import command, confirm, group
 from horovodjob_cli.display.transfer_bars import TerminalDisplay
-from horovodjob_cli.errors import NotFound, UsageError
-from horovodjob_cli.files.file_transfers import download_to, file_record, transfer_record
-from horovodjob_cli.files.share_access import open_share
 from horovodjob_cli.options import Name, Quiet, Yes
 from horovodjob_cli.tables import FILE_TABLE, TRANSFER_TABLE
 

@@ -6,16 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
+from horovodjob.client.cluster import kube
+from horovodjob.client.jobs import job_needs, sweep_records
+from horovodjob.client.jobs import sweep as sweeps
+from horovodjob.client.jobs.wait_limit import WaitLimit
+from horovodjob.client.messages import message
 from horovodjob.sweeps import trials as sweep_trials
 from horovodjob.sweeps.definition import Definition
 from horovodjob.sweeps.trials import State
-from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import CommandResult, command, group
-from horovodjob_cli.jobs import job_needs, sweep_records
-from horovodjob_cli.jobs import sweep as sweeps
-from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import BestGoal, Metric, NewSetup, Quiet, Sampler, Timeout, WaitStalled, Workspace
-from horovodjob_cli.terminal_text import message
 
 # The second alternative reads a manifest, which a dry run prints.
 TABLE = {

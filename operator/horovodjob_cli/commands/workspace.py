@@ -5,12 +5,12 @@ from typing import Annotated, Any
 import typer
 
 from horovodjob.batchai import names
-from horovodjob_cli.cluster import kube
-from horovodjob_cli.cluster.watch import wait_for_namespace_deletion
+from horovodjob.client.cluster import kube
+from horovodjob.client.cluster.watch import wait_for_namespace_deletion
+from horovodjob.client.errors import CliError, NotFound
+from horovodjob.client.jobs import batchai_records
+from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob_cli.commands import command, confirm, group
-from horovodjob_cli.errors import CliError, NotFound
-from horovodjob_cli.jobs import batchai_records
-from horovodjob_cli.jobs.wait_limit import WaitLimit
 from horovodjob_cli.options import NoWait, Timeout, Yes
 
 LABEL = "horovodjob.dev/workspace"

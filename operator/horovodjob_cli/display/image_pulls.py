@@ -8,8 +8,8 @@ from contextvars import copy_context
 from datetime import datetime
 from typing import Any
 
-from horovodjob_cli.cluster import kube
-from horovodjob_cli.cluster.watch import SYNCED, changes
+from horovodjob.client.cluster import kube
+from horovodjob.client.cluster.watch import SYNCED, changes
 
 Object = dict[str, Any]
 PULLING, PULLED = "Pulling", "Pulled"

@@ -8,18 +8,18 @@ from typing import Any
 
 from horovodjob.api.constants import Phase, Role
 from horovodjob.api.managed_by import is_dispatched
+from horovodjob.client.errors import NotFound
+from horovodjob.client.jobs import batchai_records, logs, other_cluster
+from horovodjob.client.jobs.log_lines import is_bar
+from horovodjob.client.jobs.logs import Line, Selection, Unfinished
+from horovodjob.client.jobs.wait_limit import WaitLimit
+from horovodjob.client.messages import message
 from horovodjob.escaping import COLOR, escaped
 from horovodjob.terminal import Terminal
 from horovodjob_cli.display.image_pulls import ImagePulls
 from horovodjob_cli.display.job_wait import error_lines, progress_text, training_text, transition_text
 from horovodjob_cli.display.line_writer import LineWriter
 from horovodjob_cli.display.wait_notices import WaitNotices
-from horovodjob_cli.errors import NotFound
-from horovodjob_cli.jobs import batchai_records, logs, other_cluster
-from horovodjob_cli.jobs.log_lines import is_bar
-from horovodjob_cli.jobs.logs import Line, Selection, Unfinished
-from horovodjob_cli.jobs.wait_limit import WaitLimit
-from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
 OUTPUT = Selection(Role.LAUNCHER)  # mpirun forwards that of all ranks

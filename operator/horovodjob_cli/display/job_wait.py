@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
+from horovodjob.client.jobs import batchai_records
+from horovodjob.client.jobs.wait_limit import WaitLimit, limited_versions
+from horovodjob.client.messages import message
 from horovodjob.escaping import escaped
 from horovodjob_cli.display.wait_notices import WaitNotices
-from horovodjob_cli.jobs import batchai_records
-from horovodjob_cli.jobs.wait_limit import WaitLimit, limited_versions
-from horovodjob_cli.terminal_text import message
 
 Object = dict[str, Any]
 Show = Callable[[str], None]

@@ -4,9 +4,9 @@ import shutil
 import sys
 from collections import defaultdict
 
+from horovodjob.client.jobs.log_lines import is_bar
 from horovodjob.escaping import COLOR
 from horovodjob.terminal import Terminal
-from horovodjob_cli.jobs.log_lines import is_bar
 
 ERASE = "\r\x1b[K"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from horovodjob import training_history
 from horovodjob.batchai.names import display_name
+from horovodjob.client.errors import CliError, UsageError
 from horovodjob.escaping import escaped
-from horovodjob_cli.errors import CliError, UsageError
 from horovodjob_cli.output import uses_color
 
 Object = dict[str, Any]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from horovodjob.client.messages import Display, Transfer
 from horovodjob.escaping import escaped
-from horovodjob_cli.terminal_text import Display, Transfer
 
 NAME_WIDTH = 28
 

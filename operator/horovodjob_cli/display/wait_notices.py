@@ -6,7 +6,7 @@ from typing import Any
 
 from horovodjob.api.constants import Phase
 from horovodjob.api.managed_by import is_managed_by_operator
-from horovodjob_cli.cluster.claims import claim_names, unbound_claims
+from horovodjob.client.cluster.claims import claim_names, unbound_claims
 
 Object = dict[str, Any]
 NOTICE_SECONDS = 10

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from horovodjob_cli.cluster import cluster_view, kube, queues
-from horovodjob_cli.errors import CliError, translated
-from horovodjob_cli.jobs.job_times import current_time
+from horovodjob.client.cluster import cluster_view, kube, queues
+from horovodjob.client.errors import CliError, translated
+from horovodjob.client.jobs.job_times import current_time
 from horovodjob_dashboard.cluster_rows import PodOnNode, pod_on_node, pool_rows, queue_rows
 from horovodjob_dashboard.event_streams import EventStreams
 from horovodjob_dashboard.operator_state import OperatorState

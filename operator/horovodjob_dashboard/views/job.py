@@ -7,10 +7,10 @@ from typing import Any
 
 from aiohttp import web
 
-from horovodjob_cli.cluster import kube
-from horovodjob_cli.errors import CliError, NotFound, translated
-from horovodjob_cli.jobs import other_cluster
-from horovodjob_cli.jobs.job_times import current_time, job_times
+from horovodjob.client.cluster import kube
+from horovodjob.client.errors import CliError, NotFound, translated
+from horovodjob.client.jobs import other_cluster
+from horovodjob.client.jobs.job_times import current_time, job_times
 from horovodjob_dashboard import job_details
 from horovodjob_dashboard.curves import charts_of_a_job
 from horovodjob_dashboard.job_rows import row

@@ -10,11 +10,11 @@ from aiohttp import web
 
 from horovodjob.api.azure_files import AzureFileShare
 from horovodjob.api.constants import LABEL_ROLE, Role
-from horovodjob_cli.cluster import kube
-from horovodjob_cli.errors import CliError, NotFound, is_transient, translated
-from horovodjob_cli.jobs.batchai_records import is_finished
-from horovodjob_cli.jobs.container_log import has_started
-from horovodjob_cli.jobs.logs import Selection
+from horovodjob.client.cluster import kube
+from horovodjob.client.errors import CliError, NotFound, is_transient, translated
+from horovodjob.client.jobs.batchai_records import is_finished
+from horovodjob.client.jobs.container_log import has_started
+from horovodjob.client.jobs.logs import Selection
 from horovodjob_dashboard import log_stream
 from horovodjob_dashboard.access_guard import HEADERS
 from horovodjob_dashboard.event_streams import EventStreams

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from horovodjob_cli.jobs.job_times import current_time
+from horovodjob.client.jobs.job_times import current_time
 from horovodjob_dashboard.event_streams import EventStreams
 from horovodjob_dashboard.gpu_usage import DAYS, DEFAULT_DAYS, MOST_ROWS, usage
 from horovodjob_dashboard.pages import VIEWER, Pages

@@ -34,7 +34,7 @@ def arm(api: Api, workspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with aks_cluster(api, workspace, tmp_path) as (arm, environment):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr("horovodjob_cli.cluster.aks.BUSY_POLL_SECONDS", 0.1)
+        monkeypatch.setattr("horovodjob.client.cluster.aks.BUSY_POLL_SECONDS", 0.1)
         yield arm
 
 
@@ -229,7 +229,7 @@ def test_a_change_waits_for_another_operation(hvj: Hvj, nodes: Nodes, arm: Resou
 def test_a_change_does_not_wait_longer_than_that_for_another_operation(
     hvj: Hvj, nodes: Nodes, arm: ResourceManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horovodjob_cli.cluster.aks.BUSY_MINUTES", 0.01)
+    monkeypatch.setattr("horovodjob.client.cluster.aks.BUSY_MINUTES", 0.01)
     nodes.add("system-0", labels={}, gpus=0, on_azure=True)
     arm.begin("upgrade agentpool", arm.clusters[1], arm.clusters[1].pools["system"])
     with arm.hold():

@@ -21,11 +21,11 @@ from cli.cluster.kueue_objects import QUEUE, Kueue
 from cli.cluster.nodes import Nodes
 from cli.cluster_state import ClusterState, condition
 from cli.program import Hvj, Result, run, terminal
-from horovodjob_cli.cluster import kube
-from horovodjob_cli.diagnosis import cluster_facts as check_result
-from horovodjob_cli.diagnosis import installation
-from horovodjob_cli.diagnosis.cluster_facts import Facts
-from horovodjob_cli.diagnosis.report import report
+from horovodjob.client.cluster import kube
+from horovodjob.client.diagnosis import cluster_facts as check_result
+from horovodjob.client.diagnosis import installation
+from horovodjob.client.diagnosis.cluster_facts import Facts
+from horovodjob.client.diagnosis.report import report
 from horovodjob_cli.output import uses_color
 from localcluster.control_plane.standalone import ControlPlane
 from support.api_client import ROOT, Api, ApiError, Object, install_definition, job, machine_address, wait_for

@@ -16,8 +16,8 @@ from cli.cluster_state import TIME, ClusterState, condition
 from cli.kubelet import NODE, Kubelet
 from cli.program import run
 from horovodjob import Client, ClientError, NotFound, TimedOut, UsageError
-from horovodjob_cli.cluster.connections import THREADS
-from horovodjob_cli.jobs import logs
+from horovodjob.client.cluster.connections import THREADS
+from horovodjob.client.jobs import logs
 from support.api_client import ROOT, wait_for
 
 NOTEBOOK, PAGE, SWEEPS = (ROOT / "docs" / name for name in ("python.ipynb", "python.md", "sweeps.md"))

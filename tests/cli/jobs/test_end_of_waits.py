@@ -14,7 +14,7 @@ from cli.cluster.nodes import Nodes
 from cli.cluster_state import ClusterState, condition
 from cli.program import PROGRAM, Hvj, hvj_process
 from horovodjob import Client, NotFound, Stalled, TimedOut
-from horovodjob_cli.jobs import wait_limit
+from horovodjob.client.jobs import wait_limit
 from support.api_client import Api, Object, wait_for
 
 REASON = "spec.image is empty, and the operator has no default image: set spec.image"

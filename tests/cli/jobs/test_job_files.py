@@ -15,8 +15,8 @@ from cli.cluster_state import ClusterState, condition
 from cli.job_share import ACCOUNT, LOGS, ROOT, SEGMENT, SHARE, key, logs, service
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj, hvj_process, terminal
+from horovodjob.client.jobs import wait_limit
 from horovodjob.escaping import COLOR
-from horovodjob_cli.jobs import wait_limit
 from support.api_client import Object, wait_for
 from support.azure_fakes.files.server import FilesService
 

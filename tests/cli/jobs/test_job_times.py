@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from horovodjob_cli.jobs.job_times import duration_text, job_times
+from horovodjob.client.jobs.job_times import duration_text, job_times
 
 NOW = datetime(2026, 11, 22, 14, 0, tzinfo=UTC)
 NOON, ONE = "2026-11-22T12:00:00Z", "2026-11-22T13:00:00Z"

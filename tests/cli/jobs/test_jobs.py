@@ -12,7 +12,7 @@ from cli.cluster_state import TIME, ClusterState, condition
 from cli.program import Hvj, hvj_process, kubectl_completions, run, terminal
 from horovodjob import Client
 from horovodjob.batchai.names import ANNOTATION_NAME
-from horovodjob_cli.cluster import kube
+from horovodjob.client.cluster import kube
 from localcluster.control_plane.standalone import ControlPlane
 from support.api_client import wait_for
 

@@ -7,7 +7,7 @@ from cli.cluster_state import ClusterState
 from cli.kubelet import BREAK, NODE, Kubelet, Log
 from cli.program import Hvj, hvj_process
 from horovodjob.api.constants import MULTIKUEUE_NAME
-from horovodjob_cli.cluster import queues
+from horovodjob.client.cluster import queues
 from support.api_client import Object
 
 

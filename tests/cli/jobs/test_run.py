@@ -26,8 +26,8 @@ from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj, hvj_process, terminal
 from cli.service_account import account_kubeconfig
 from horovodjob import Client, Trial, UsageError
-from horovodjob_cli.jobs import job_creation
-from horovodjob_cli.jobs.manifests import Submission
+from horovodjob.client.jobs import job_creation
+from horovodjob.client.jobs.manifests import Submission
 from support.api_client import BASE, Api, Object, wait_for
 from support.azure_fakes.arm.server import Role
 from support.azure_fakes.files.accounts import Account

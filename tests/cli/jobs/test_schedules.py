@@ -15,8 +15,8 @@ import yaml
 
 from cli.cluster_state import TIME, ClusterState, condition
 from cli.program import Hvj, hvj_process
-from horovodjob_cli.cluster import kube
-from horovodjob_cli.jobs import owned_jobs
+from horovodjob.client.cluster import kube
+from horovodjob.client.jobs import owned_jobs
 from support.api_client import ROOT, Api, Object, wait_for
 
 FILES = ROOT / "manifests" / "schedule"

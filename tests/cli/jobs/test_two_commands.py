@@ -8,9 +8,9 @@ import pytest
 
 from cli.cluster_state import ClusterState
 from cli.program import PROGRAM, Hvj
-from horovodjob_cli.cluster import kube
-from horovodjob_cli.errors import CliError
-from horovodjob_cli.jobs.sweep import Sweep
+from horovodjob.client.cluster import kube
+from horovodjob.client.errors import CliError
+from horovodjob.client.jobs.sweep import Sweep
 from support.api_client import Object, wait_for
 
 RUN = ("run", "--detach", "--quiet", "--name", "train", "train.py")
@@ -132,7 +132,7 @@ def test_a_sweep_that_fails_keeps_the_code_that_another_command_has_begun_to_use
 def test_the_pods_and_the_code_of_others_survive_the_end_of_a_command(
     hvj: Hvj, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from horovodjob_cli.files import volume_pods
+    from horovodjob.client.files import volume_pods
 
     labels = {"horovodjob.dev/role": "files", "app.kubernetes.io/managed-by": "hvj"}
     body: dict[str, Any] = {"metadata": {"name": "other", "labels": labels}}

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from horovodjob_cli.errors import UsageError
-from horovodjob_cli.runs import archive, directory
-from horovodjob_cli.runs.directory import code_files
-from horovodjob_cli.runs.file_tree import FileTree, file_tree, unpack_command
+from horovodjob.client.errors import UsageError
+from horovodjob.client.runs import archive, directory
+from horovodjob.client.runs.directory import code_files
+from horovodjob.client.runs.file_tree import FileTree, file_tree, unpack_command
 
 
 def write(root: Path, **files: str) -> None:

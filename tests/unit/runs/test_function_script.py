@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from horovodjob_cli.runs import function_script
-from horovodjob_cli.runs.request import request_of
+from horovodjob.client.runs import function_script
+from horovodjob.client.runs.request import request_of
 
 # What a notebook has of earlier cells, under names that functions use for themselves.
 x = i = line = object()

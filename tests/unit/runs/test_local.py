@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from horovodjob_cli.errors import UsageError
-from horovodjob_cli.runs.local import run_here
-from horovodjob_cli.runs.request import RunRequest
-from horovodjob_cli.terminal_text import Display
+from horovodjob.client.errors import UsageError
+from horovodjob.client.messages import Display
+from horovodjob.client.runs.local import run_here
+from horovodjob.client.runs.request import RunRequest
 
 SCRIPT = """
 import os, pathlib, sys

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from horovodjob_cli.runs import install_packages, packages
+from horovodjob.client.runs import install_packages, packages
 
 SCRIPT = Path(install_packages.__file__)
 TOKEN = "0" * 64

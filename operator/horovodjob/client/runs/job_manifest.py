@@ -1,0 +1,287 @@
+"""The job of a run, and its code as a ConfigMap: objects that can be put into Git as they are."""
+
+import copy
+import re
+import secrets
+import shlex
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT, MOUNT_ROOT, Role
+from horovodjob.batchai import names
+from horovodjob.batchai.names import ANNOTATION_NAME
+from horovodjob.client.cluster import kube
+from horovodjob.client.cluster.default_gpus import default_gpus
+from horovodjob.client.errors import NotFound, UsageError
+from horovodjob.client.files import volume_pods
+from horovodjob.client.jobs import batchai_records, manifests
+from horovodjob.client.jobs.manifests import Submission
+from horovodjob.client.runs import archive, claim_code, install_packages, packages, share_code
+from horovodjob.client.runs.directory import CodeFile, code_files
+from horovodjob.client.runs.file_tree import FileTree, file_tree, unpack_command
+from horovodjob.client.runs.request import RunRequest
+from horovodjob.command_line import literal, shell_text
+
+Object = dict[str, Any]
+CODE, CODE_DIRECTORY = "code", "/job/code"
+ARCHIVE, ARCHIVE_DIRECTORY = "code-archive", "/job/archive"
+OUTPUT = "output"  # $AZ_BATCHAI_OUTPUT_output
+PACKAGES, PACKAGES_DIRECTORY = "packages", "/job/packages"
+INTERPRETERS = {".py": "python3", ".sh": "sh"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunSubmission(Submission):
+    """A job whose directory is on a volume, if it has a tree, which must be there before the job."""
+
+    tree: FileTree | None = None
+    left_out: tuple[str, ...] = ()
+    note: str = ""
+    """A sentence for the user about a value that the command has chosen."""
+
+
+def submission(request: RunRequest, namespace: str) -> RunSubmission:
+    """The job with its code. Reads the directory once, and with `source` a job; creates nothing. Raises UsageError."""
+    made = _repeated(request, namespace) if request.source else _new(request, namespace)
+    spec, metadata = made.job["spec"], made.job["metadata"]
+    worker = spec.setdefault("worker", {})
+    if request.elastic:
+        spec["elastic"] = {**spec.get("elastic", {}), "minReplicas": request.elastic[0]}
+        spec["elastic"]["maxReplicas"] = request.elastic[1]
+    if nodes := request.nodes or (request.elastic and request.elastic[1]):
+        worker["replicas"] = nodes
+    if request.elastic and not request.elastic[0] <= worker["replicas"] <= request.elastic[1]:
+        raise UsageError(f"--nodes {worker['replicas']} is not within --elastic {':'.join(map(str, request.elastic))}")
+    if request.gpus is not None:
+        worker["gpus"] = request.gpus
+    if request.image is not None:
+        spec["image"] = request.image
+    if request.pool is not None:
+        spec["pool"] = request.pool
+    if request.spot:
+        spec["spot"] = True
+    if request.retries is not None:
+        spec["runPolicy"] = {**spec.get("runPolicy", {}), "backoffLimit": request.retries}
+    for claim, path in request.mounts.items():
+        _add_volume(
+            spec, f"claim-{claim[:56]}".replace(".", "-").rstrip("-"), path, persistentVolumeClaim={"claimName": claim}
+        )
+    if request.experiment:
+        metadata.setdefault("labels", {})[LABEL_EXPERIMENT] = names.label_value(request.experiment)
+    for field, values in (("labels", request.labels), ("annotations", request.annotations)):
+        if values:
+            metadata[field] = {**metadata.get(field, {}), **values}
+    manifests.with_variables(made, request.env)
+    _join_packages(spec)
+    manifests.with_queue(made, request.queue, None)
+    return made
+
+
+def _new(request: RunRequest, namespace: str) -> RunSubmission:
+    directory = request.workdir or Path()
+    left_out: set[str] = set()
+    files = files_of(request, left_out)
+    words = program(request, directory, files)
+    job = _metadata(request.name or f"{_program_name(request, words)}-{secrets.token_hex(3)}", namespace)
+    spec: Object = job["spec"]
+    spec |= {
+        "image": "",  # the operator's default
+        "worker": {"template": _in_directory(Role.WORKER)},
+        "launcher": {"template": _in_directory(Role.LAUNCHER)},
+        # A script that fails mostly has an error, which a restart repeats. Lost nodes do not count as restarts.
+        "runPolicy": {"backoffLimit": 0},
+    }
+    if request.is_command or request.module:
+        spec["command"] = [literal(each) for each in words]
+    else:
+        interpreter, script, *arguments = words
+        spec["script"] = {"path": f"{CODE_DIRECTORY}/{literal(script)}", "interpreter": interpreter}
+        if arguments:
+            spec["script"]["args"] = [literal(each) for each in arguments]
+    _add_volume(spec, CODE, CODE_DIRECTORY, emptyDir={})
+    tree: FileTree | None = None
+    volume = ""
+    code: tuple[Object, ...] = ()
+    if request.share or request.claim:
+        tree = file_tree(files)
+        volume = _volume_of(request, spec)
+        commands = [unpack_command(tree, volume, CODE_DIRECTORY)]
+    else:
+        packed = archive.archive(directory, files)
+        made = archive.config_map(job["metadata"]["name"], namespace, packed)
+        code = (made,)
+        _add_volume(spec, ARCHIVE, ARCHIVE_DIRECTORY, configMap={"name": made["metadata"]["name"]})
+        commands = [archive.unpack_command(packed, ARCHIVE_DIRECTORY, CODE_DIRECTORY)]
+    if request.requirements is not None:
+        listed = _file_of(directory, files, request.requirements, "--requirements")
+        _add_volume(spec, PACKAGES, PACKAGES_DIRECTORY, emptyDir={})
+        # A store that jobs of others can write is read only with the key of this user.
+        store = f"{volume}/{packages.STORE}" if volume else ""
+        install = (f"{CODE_DIRECTORY}/{listed}", PACKAGES_DIRECTORY, store, packages.token(directory / listed))
+        commands.append(f"python3 {CODE_DIRECTORY}/{packages.SCRIPT} {shell_text(shlex.join(install))}")
+    spec["preparation"] = {"command": " &&\n".join(commands)}
+    note = ""
+    if request.gpus is None:
+        number, note = default_gpus(is_placed=bool(request.pool or request.queue))
+        spec["worker"] |= {} if number else {"gpus": 0}
+    return RunSubmission(job, config_maps=code, tree=tree, left_out=tuple(sorted(left_out)), note=note)
+
+
+def _join_packages(spec: Object) -> None:
+    """Let Python find the packages of --requirements, also if the user sets PYTHONPATH."""
+    if not any(mount["mountPath"] == PACKAGES_DIRECTORY for mount in spec.get("volumeMounts", ())):
+        return
+    variables = spec.setdefault("env", [])
+    own = next((each for each in variables if each["name"] == "PYTHONPATH"), None)
+    if own is None:
+        variables.append({"name": "PYTHONPATH", "value": PACKAGES_DIRECTORY})
+    elif PACKAGES_DIRECTORY not in (value := own.get("value", "")).split(":") and "valueFrom" not in own:
+        own["value"] = f"{value}:{PACKAGES_DIRECTORY}".lstrip(":")
+
+
+def _volume_of(request: RunRequest, spec: Object) -> str:
+    """The path of the share or claim of the request, which the job mounts and which also gets its logs and outputs."""
+    if request.share:
+        entry = share_code.mount(request.share, share_code.account_of(request.account))
+        spec["azureFiles"] = [entry]
+        path, root = f"{MOUNT_ROOT}/{entry['name']}", f"$(AZ_BATCHAI_JOB_MOUNT_ROOT)/{entry['name']}"
+    else:
+        path = root = claim_code.DIRECTORY
+        _add_volume(spec, claim_code.VOLUME, path, persistentVolumeClaim={"claimName": request.claim})
+        for role in ("worker", "launcher"):
+            spec[role]["template"]["spec"]["securityContext"] = dict(volume_pods.SECURITY_CONTEXT)
+    spec["logs"] = {"pathPrefix": root}
+    spec["outputs"] = [{"id": OUTPUT, "pathPrefix": root, "pathSuffix": OUTPUT}]
+    return path
+
+
+def _repeated(request: RunRequest, namespace: str) -> RunSubmission:
+    """A job with the spec of another one, and a copy of its code."""
+    for option, value in (
+        ("--workdir", request.workdir),
+        ("--requirements", request.requirements),
+        ("--share", request.share),
+        ("--claim", request.claim),
+        ("--module", request.module),
+        ("a command", request.is_command or None),
+    ):
+        if value is not None:
+            raise UsageError(f"{option} has no effect with --from, which runs the code of the job again")
+    old = kube.job(str(request.source), namespace)
+    name = batchai_records.display_name(old)
+    job = _metadata(request.name or f"{name[:40]}-{secrets.token_hex(3)}", namespace)
+    job["spec"] = spec = copy.deepcopy(old["spec"])
+    if labels := old["metadata"].get("labels"):
+        job["metadata"]["labels"] = dict(labels)
+    for field in ("terminate", "suspend"):
+        spec.get("runPolicy", {}).pop(field, None)
+    if request.args or request.script is not None:
+        if "script" not in spec:
+            raise UsageError(f"job {name} has no spec.script, so its arguments cannot be changed")
+        words = ([] if request.script is None else [request.script]) + list(request.args)
+        spec["script"]["args"] = [literal(each) for each in words]
+    return RunSubmission(job, config_maps=tuple(_copied_code(old, job)))
+
+
+def _copied_code(old: Object, job: Object) -> list[Object]:
+    """The ConfigMaps with the code of a job, for another one that mounts them."""
+    from kubernetes.client import ApiException
+
+    copies = []
+    old_name, metadata = old["metadata"]["name"], job["metadata"]
+    for volume in job["spec"].get("volumes", []):
+        source = volume.get("configMap", {}).get("name", "")
+        if volume["name"] != ARCHIVE or not source.startswith(archive.code_prefix(old_name)):
+            continue
+        try:
+            found = kube.plain(kube.core().read_namespaced_config_map(source, metadata["namespace"]))
+        except ApiException as error:
+            if error.status != 404:
+                raise
+            raise NotFound(f"ConfigMap {source} with the code of job {old_name} does not exist any more") from None
+        copies.append(archive.copied(found, old_name, metadata["name"]))
+        volume["configMap"]["name"] = copies[-1]["metadata"]["name"]
+    return copies
+
+
+def _metadata(name: str, namespace: str) -> Object:
+    """A job without spec."""
+    resource = kube.resource_name(name)
+    metadata: Object = {"name": resource, "namespace": namespace}
+    if name != resource:
+        metadata["annotations"] = {ANNOTATION_NAME: name}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {}}
+
+
+def files_of(request: RunRequest, left_out: set[str]) -> list[CodeFile]:
+    """The files of the directory, see `code_files`, and those that were generated beside it. Raises UsageError."""
+    found = {file.path: file for file in code_files(request.workdir or Path(), left_out)}
+    generated = dict(request.generated)
+    if request.requirements is not None:
+        generated[packages.SCRIPT] = Path(install_packages.__file__)
+    for path, source in generated.items():
+        found[path] = CodeFile(path, source, source.stat().st_size, False)
+    return sorted(found.values(), key=lambda file: file.path)
+
+
+def program(request: RunRequest, directory: Path, files: list[CodeFile]) -> list[str]:
+    """The command of a rank in the directory, with its arguments; a script is a path below it. Raises UsageError."""
+    if request.is_command:
+        if not request.args:
+            raise UsageError("name the command to run after --, such as `hvj run -- python3 train.py`")
+        return list(request.args)
+    if request.module:
+        if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", request.module):
+            raise UsageError(f"-m {request.module!r} must be the name of a module, such as package.train, and no path")
+        return ["python3", "-m", request.module, *request.args]
+    if request.script is None:
+        raise UsageError("name the script to run, such as `hvj run train.py`, or a job to run again with --from")
+    script = _file_of(directory, files, request.script, "the script")
+    interpreter = INTERPRETERS.get(PurePosixPath(script).suffix)
+    if interpreter is None:
+        raise UsageError(f"{script} is neither a .py nor a .sh file; run other programs with `hvj run -- COMMAND`")
+    return [interpreter, script, *request.args]
+
+
+def _program_name(request: RunRequest, words: list[str]) -> str:
+    """What a job is called after: the script, the last part of the module, or the command."""
+    if request.module:
+        name = request.module.rpartition(".")[2]
+    else:
+        name = PurePosixPath(words[0] if request.is_command else words[1]).stem
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,40}", name):
+        return name
+    legal = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return (legal if legal[:1].isalpha() else f"job-{legal}")[:40].rstrip("-")
+
+
+def _file_of(directory: Path, files: list[CodeFile], given: str, what: str) -> str:
+    """The path below the directory of a file that is named relative to it or to the current directory."""
+    paths = {file.path for file in files}
+    if not given.isprintable():
+        raise UsageError(f"{what} {given!r} has characters in its name that no job can have: rename it")
+    path = PurePosixPath(Path(given).as_posix()).as_posix().removeprefix("./")
+    if path in paths:
+        return path
+    absolute = Path(given).absolute()
+    if absolute.is_relative_to(directory.absolute()):
+        path = absolute.relative_to(directory.absolute()).as_posix()
+        if path in paths:
+            return path
+        if absolute.is_file():
+            raise UsageError(f"{what} {given} is ignored by .gitignore or .hvjignore; add `!{path}` to .hvjignore")
+    raise UsageError(f"{what} {given} is not a file of the directory {directory.resolve()}; see --workdir")
+
+
+def _in_directory(role: Role) -> Object:
+    """A pod template with the directory of the code as the current one."""
+    return {"spec": {"containers": [{"name": role.value, "workingDir": CODE_DIRECTORY}]}}
+
+
+def _add_volume(spec: Object, name: str, path: str, **source: Object) -> None:
+    mounts = spec.setdefault("volumeMounts", [])
+    if taken := next((mount for mount in mounts if mount["mountPath"] == path), None):
+        raise UsageError(f"two volumes have the path {path}: {taken['name']} and {name}")
+    spec.setdefault("volumes", []).append({"name": name, **source})
+    mounts.append({"name": name, "mountPath": path})
