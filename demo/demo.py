@@ -106,8 +106,12 @@ def target() -> Target:
     given = os.environ.get("KUBECONFIG", "")
     if given == own:  # the kubeconfig that an earlier run printed for export
         given = ""
+    if given and not any(Path(path).exists() for path in given.split(os.pathsep)):
+        raise DemoError(f"KUBECONFIG names {given}, which does not exist")
     if given and not os.environ.get("IMAGE_REGISTRY"):
         raise DemoError("KUBECONFIG is set, so IMAGE_REGISTRY has to name the registry with operator and trainer image")
+    if not given and os.geteuid():
+        raise DemoError("a local cluster needs root: use sudo, or set KUBECONFIG and IMAGE_REGISTRY for another one")
     if not given:
         # The binaries and the images in parallel: the first time, both are compiled.
         run_step("the cluster's binaries and the images", [sys.executable, str(STAGES), "builds"])

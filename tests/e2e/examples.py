@@ -19,12 +19,11 @@ IMAGE = "example.azurecr.io/horovodjob/trainer:" + project_version(ROOT)
 COMMAND = re.compile(r"^#   (\S+ .+)$", re.MULTILINE)
 
 
-class Examples:
-    """A copy of the examples for a namespace, and what their commands print."""
+class User:
+    """A user at a shell, whose kubeconfig has the namespace of a test."""
 
-    def __init__(self, namespace: Namespace, target: Target, directory: Path, image: str) -> None:
-        self.folder, self._image = directory / "examples", image
-        shutil.copytree(EXAMPLES, self.folder)
+    def __init__(self, namespace: Namespace, target: Target, directory: Path) -> None:
+        self.folder = directory
         programs = directory / "bin"
         programs.mkdir()
         (programs / "kubectl").symlink_to(target.kubectl().program)
@@ -34,11 +33,20 @@ class Examples:
         shutil.copy(target.kubeconfig, kubeconfig)
         self._environment = {"PATH": path, "HOME": str(directory), "KUBECONFIG": str(kubeconfig)}
         self.run(f"kubectl config set-context --current --namespace={namespace.name}")
-        self._started: dict[str, Future[str]] = {}
 
     def run(self, script: str) -> str:
-        """The output of a script in the folder of the examples."""
+        """The output of a script in the folder of the user. Raises CalledProcessError."""
         return page.run_script(script, self.folder, self._environment)
+
+
+class Examples(User):
+    """A copy of the examples for a namespace, and what their commands print."""
+
+    def __init__(self, namespace: Namespace, target: Target, directory: Path, image: str) -> None:
+        super().__init__(namespace, target, directory)
+        self.folder, self._image = directory / "examples", image
+        shutil.copytree(EXAMPLES, self.folder)
+        self._started: dict[str, Future[str]] = {}
 
     def change(self, name: str, *changes: tuple[str, str]) -> None:
         """Replaces text in the manifest of an example, which has to be there."""

@@ -24,6 +24,7 @@ LOCAL_ONLY = {
     "programs/test_untrusted_input.py::test_a_share_that_disappears_loses_log_files_and_the_job_succeeds": (
         "it unmounts a file system of the node"
     ),
+    "installation/test_demo.py": "it starts the local cluster",
     "installation/test_install_page.py": "it removes all jobs of the cluster, and names images on the node",
     "installation/test_release.py": "it removes all jobs of the cluster, and imports images into the node",
     "pods/test_launcher_as_worker.py::test_ranks_on_the_launcher_can_save": SHARED,

@@ -1,6 +1,7 @@
 """`predict` and `evaluate`: the results of Keras on any number of ranks, or an error in one sentence."""
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.api_client import ROOT
+from support.tutorial import page
 from trainer.support import foreign_models
 from trainer.support.waiting import TIMEOUT_SECONDS
+
+PAGES = ROOT / "docs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +136,8 @@ import sys
 for hidden in ("keras", "horovod", "horovodjob_trainer"):
     sys.modules[hidden] = None
 import numpy as np, tensorflow as tf
-outputs = tf.saved_model.load("serving/1").signatures["serving_default"](input=tf.constant(np.load("images.npy")))
+images = tf.constant(np.load("images.npy"))
+outputs = tf.saved_model.load("serving/digits/1").signatures["serving_default"](input=images)
 np.save("outputs.npy", outputs["output_0"])
 """
 
@@ -145,23 +151,29 @@ def test_an_exported_model_has_the_outputs_of_keras_without_keras(
     images = np.random.default_rng(5).random((4, 24, 24, 3), np.float32)
     expected = keras.models.load_model(workspace / "model.keras", compile=False).predict(images, verbose=0)
     monkeypatch.chdir(workspace)
-    saved_model, onnx, again, short_loss_name = ended(
-        ["export", "--model", "model.keras", "--output", "serving/1"],
+    Path("out/saved_models").mkdir(parents=True)
+    shutil.copy("model.keras", "out/saved_models/digits.keras")
+    documented = page.commands(PAGES / "serving.md")
+    program = "python -m horovodjob_trainer "
+    assert [command.startswith(program) for command in documented] == [True, True]
+    saved_model, onnx, again, of_h5, short_loss_name = ended(
+        *(command.removeprefix(program).split() for command in documented),
+        documented[0].removeprefix(program).split(),
         ["export", "--model", "model.h5", "--output", "model.onnx"],
-        ["export", "--model", "model.keras", "--output", "serving/1"],
         ["export", "--model", "line.h5", "--output", "line/1"],  # keras.models.load_model cannot compile it
     )
-    assert saved_model.lines == ["Exported the model as saved-model at serving/1"], saved_model.errors
+    assert saved_model.lines == ["Exported the model as saved-model at serving/digits/1"], saved_model.errors
     np.save("images.npy", images)
     loaded = run(1, [*preloaded_python, "-c", PLAIN_TENSORFLOW])
     assert loaded.code == 0, loaded.stderr
     np.testing.assert_array_equal(np.load("outputs.npy"), expected)
-    assert onnx.code == 0, onnx.errors
-    reference: Any = ReferenceEvaluator("model.onnx").run(None, {"input": images})
-    np.testing.assert_allclose(reference[0], expected, atol=1e-6)
+    assert (onnx.code, of_h5.code) == (0, 0), onnx.errors
+    for name in ("serving/digits.onnx", "model.onnx"):
+        reference: Any = ReferenceEvaluator(name).run(None, {"input": images})
+        np.testing.assert_allclose(reference[0], expected, atol=1e-6)
     assert (again.code, short_loss_name.code) == (1, 0)
-    assert "serving/1 cannot be written: Directory not empty; use another --output" in again.errors
-    assert [path.name for path in Path("serving").iterdir()] == ["1"]
+    assert "serving/digits/1 cannot be written: Directory not empty; use another --output" in again.errors
+    assert [path.name for path in Path("serving/digits").iterdir()] == ["1"]
 
 
 INVALID = {
