@@ -1,5 +1,7 @@
 """The `spec` of a HorovodJob. `kubectl explain` shows the description of each field."""
 
+import re
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
@@ -17,6 +19,9 @@ from horovodjob.api.spec_rules import SPEC_RULES
 MIN_START_SECONDS = 600
 TRAINER_PROGRAM, TRAINER_MODULE = "horovodjob-trainer", "horovodjob_trainer"
 TRAINER_USAGE_ERROR = 2
+# Options of Python: -m, also after others in one word, and those whose value is the next word.
+MODULE_OPTION = re.compile(r"-[bBdEiIOPqsSuvx]*m(.*)")
+OPTIONS_WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
 
 
 class HorovodJobSpec(Model):
@@ -185,7 +190,7 @@ class HorovodJobSpec(Model):
         """Whether the trainer is the command, and not a part of another program."""
         program, *arguments = self.command or ("",)
         name = program.rpartition("/")[2]
-        return name == TRAINER_PROGRAM or (name.startswith("python") and arguments[:2] == ["-m", TRAINER_MODULE])
+        return name == TRAINER_PROGRAM or (name.startswith("python") and _python_module(arguments) == TRAINER_MODULE)
 
     @property
     def launcher_requests(self) -> dict[str, str]:
@@ -219,3 +224,16 @@ class HorovodJobSpec(Model):
         if self.script is not None:
             return (self.script.interpreter, self.script.path, *self.script.args)
         return self.command or ()
+
+
+def _python_module(arguments: Iterable[str]) -> str:
+    """The module that Python runs with these arguments; empty if it runs something else."""
+    words = iter(arguments)
+    for word in words:
+        if found := MODULE_OPTION.fullmatch(word):
+            return found[1] or next(words, "")
+        if word in OPTIONS_WITH_VALUE:
+            next(words, None)
+        elif not word.startswith("-") or word in ("-", "-c"):
+            break
+    return ""

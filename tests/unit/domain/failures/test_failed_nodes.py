@@ -193,6 +193,12 @@ TRAINER = ["python", "-m", "horovodjob_trainer", "--epochs", "x"]
     [
         ({"command": TRAINER}, 2, Phase.FAILED),
         ({"command": ["/opt/bin/horovodjob-trainer"]}, 2, Phase.FAILED),
+        ({"command": ["/usr/bin/python3.12", "-u", "-X", "dev", "-W", "error", *TRAINER[1:]]}, 2, Phase.FAILED),
+        ({"command": ["python3", "-um", "horovodjob_trainer"]}, 2, Phase.FAILED),
+        ({"command": ["python", "-c", "pass", "-m", "horovodjob_trainer"]}, 2, Phase.RESTARTING),
+        ({"command": ["python", "train.py", "-m", "horovodjob_trainer"]}, 2, Phase.RESTARTING),
+        ({"command": ["python", "-m", "horovodjob_trainer.launch"]}, 2, Phase.RESTARTING),
+        ({"command": ["python", "-m"]}, 2, Phase.RESTARTING),
         ({"command": TRAINER}, 1, Phase.RESTARTING),
         ({"command": ["python", "train.py"]}, 2, Phase.RESTARTING),
         ({"command": ["sh", "-c", "python -m horovodjob_trainer"]}, 2, Phase.RESTARTING),
