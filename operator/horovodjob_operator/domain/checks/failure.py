@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from horovodjob.api.constants import OnWorkerLoss, Phase, Reason, Role
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.checks.backoff import disruption_text, restart_delay
+from horovodjob_operator.domain.checks.backoff import disruption_text, disruptions_in_a_row, restart_delay
 from horovodjob_operator.domain.checks.context import JobContext, is_credible
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.failed_nodes import (
+    REPEATED_FAILURES,
     avoidance_text,
     blamed_nodes,
     is_fault_of_node,
@@ -47,7 +49,7 @@ def attempt_failed(context: JobContext) -> Outcome | None:
     limit = policy.backoff_limit
     if failure.reason is Reason.RANK_FAILED and failure.exit_code in context.job.spec.final_exit_codes:
         return _final_failure(context, failure)
-    failure = with_node_conditions(failure, context.observed.pods, context.observed.node_conditions)
+    failure = _explained_by_nodes(context, failure)
     if failure.is_disruption and failure.is_worker_loss and policy.on_worker_loss is OnWorkerLoss.FAIL:
         message = f"{failure.message} (attempt {status.attempt}; runPolicy.onWorkerLoss is {policy.on_worker_loss})"
         return Outcome(Phase.FAILED, failure.reason, message, failure=failure)
@@ -62,6 +64,19 @@ def attempt_failed(context: JobContext) -> Outcome | None:
         return Outcome(Phase.FAILED, failure.reason, message, failure=failure, exit_code=failure.exit_code)
     message = _restart_message(context, failure)
     return Outcome(Phase.RESTARTING, failure.reason, message, failure=failure, exit_code=failure.exit_code)
+
+
+def _explained_by_nodes(context: JobContext, failure: Failure) -> Failure:
+    """The failure with the problems of its nodes.
+
+    Then it does not count against the limit, except after three such ends in a row of attempts that have not lasted: a
+    condition that stays True must not restart a program with an error without end.
+    """
+    status, observed = context.job.status, context.observed
+    explained = with_node_conditions(failure, observed.pods, observed.node_conditions)
+    if failure.is_disruption or disruptions_in_a_row(status.errors, status.restarts) < REPEATED_FAILURES:
+        return explained
+    return replace(explained, is_disruption=False)
 
 
 def _final_failure(context: JobContext, failure: Failure) -> Outcome:

@@ -167,6 +167,23 @@ def test_what_a_node_reports_is_in_the_error_which_does_not_count_against_the_li
     assert context.observed.node_conditions == {}
 
 
+@pytest.mark.parametrize(("seconds", "phase"), [(0, Phase.FAILED), (3600, Phase.RESTARTING)])
+def test_a_condition_that_stays_does_not_restart_a_broken_program_without_end(seconds: int, phase: Phase) -> None:
+    cluster = started(runPolicy={"backoffLimit": 0})
+    cluster.node_conditions = {"node-0": ("Custom",), "node-1": ("Custom",)}
+    for attempt in range(1, 4):
+        cluster.wait(seconds)
+        fail(cluster)
+        assert (cluster.status.attempt, cluster.status.restarts) == (attempt + 1, 0)
+        cluster.remove_terminating_pods()
+        cluster.wait(400)
+        begin(cluster)
+    cluster.wait(seconds)
+    fail(cluster)
+    assert cluster.status.phase is phase
+    assert cluster.status.errors[-1].node_conditions
+
+
 def test_what_other_nodes_report_does_not_excuse_a_worker_that_failed() -> None:
     cluster = started()
     cluster.node_conditions = {"node-0": ("XIDErrors",)}
