@@ -10,8 +10,8 @@ from horovodjob_operator.kube.metrics_authorization import MetricsAuthorization
 from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_operator.kube.token_review import TokenReviewer
 from horovodjob_operator.metrics import REGISTRY
+from horovodjob_operator.progress_reports import ProgressReports, start_server
 from horovodjob_operator.servers.health import HealthServer
-from horovodjob_operator.servers.progress_reports import ProgressReports, start_server
 from horovodjob_operator.servers.tls import TlsPort, tls_context
 from horovodjob_operator.settings import Settings
 

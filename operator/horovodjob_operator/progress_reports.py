@@ -10,15 +10,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from aiohttp import web
 
-from horovodjob.api.job import HorovodJob
+from horovodjob_operator.controller.jobs.reporting_jobs import ReportingJobs
 from horovodjob_operator.domain import names, progress_report, stall_report
-from horovodjob_operator.domain.progress_report import MAX_REPORT_BYTES, ProgressReport, ReportResult, TokenClaim
-from horovodjob_operator.domain.stall_report import StallReport
+from horovodjob_operator.domain.progress_report import MAX_REPORT_BYTES, ReportResult, TokenClaim
 from horovodjob_operator.errors import ClusterError
+from horovodjob_operator.kube.token_review import TokenReviewer
 from horovodjob_operator.metrics import REPORTS
 from horovodjob_operator.servers.connection_limits import LimitedServer
 
@@ -41,36 +40,6 @@ STATUS = {
     ReportResult.UNAVAILABLE: 503,
 }
 log = logging.getLogger("horovodjob.progress")
-
-
-class TokenReviewer(Protocol):
-    """Reviews tokens."""
-
-    def cached_result(self, token: str) -> bool | None:
-        """Whether a recent review confirmed the token; None without one."""
-
-    async def may_be_signed(self, token: str) -> bool:
-        """Whether a review can confirm the token."""
-
-    async def confirms(self, token: str, claim: TokenClaim, *, now: float) -> bool:
-        """Whether the API server confirms the claim of the token. Raises ClusterError."""
-
-
-class ReportingJobs(Protocol):
-    """The jobs that reports are about."""
-
-    def reporting_job(self, claim: TokenClaim) -> HorovodJob | None:
-        """The job that has its rank 0 in the claimed pod."""
-
-    def accept_report(self, job: HorovodJob, report: ProgressReport | StallReport) -> None:
-        """Shows the report in the status of the job."""
-
-    def pod_uids(self) -> set[str]:
-        """UIDs of the pods of all jobs."""
-
-    @property
-    def unfinished_count(self) -> int:
-        """Number of the unfinished jobs."""
 
 
 @dataclass(slots=True)
