@@ -61,7 +61,7 @@ trainer: environment ## run the tests with real ranks under mpirun
 horovod-versions: environment ## build and test Horovod with each version of TensorFlow and Python (10 minutes each)
 	@$(STAGES) horovod-versions
 
-kubernetes-versions: environment ## run the tests of resource, operator and charts with each version of Kubernetes (20 minutes each)
+kubernetes-versions: environment ## run the tests of resource, operator and charts, with NODES=1 also jobs, with each version of Kubernetes (20 minutes each)
 	@$(STAGES) helm
 	@$(STAGES) kubernetes-versions
 

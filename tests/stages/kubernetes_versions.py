@@ -1,4 +1,4 @@
-"""The resource, the operator and the charts with the API server and the controllers of other versions of Kubernetes."""
+"""The resource, the operator, the charts and, with NODES=1, jobs with pods, on other versions of Kubernetes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from stages.commands import BYTECODE, PYTEST, call, cluster
-from stages.settings import ROOT, StageError
+from stages.settings import CLUSTER, ROOT, StageError
 
 VARIABLE = "KUBERNETES_VERSION"  # of localcluster/binaries/kubernetes.py
 PARTS = {"resource": "tests/crd", "operator": "tests/integration", "charts": "tests/charts"}
 # Older versions have no PodGroups.
 FIRST_WITH_GANGS = 36
+# The oldest that AKS offers; the local cluster's settings of the kubelet are for this and newer ones.
+FIRST_WITH_NODES = 31
 GANGS = "tests/integration/scheduling/test_gang*.py"
+# NODES=1 runs these end-to-end tests, too, on a local cluster of the version.
+NODES = "NODES"
+NODES_CLUSTER = "versions"
+NODES_TESTS = tuple(f"tests/e2e/lifecycle/test_{name}.py" for name in ("success", "failure", "suspend"))
+WITH_A_GANG = "tests/e2e/programs/test_examples.py"
 
 
 def check_kubernetes_versions() -> None:
@@ -46,9 +53,23 @@ def parts(version: str) -> Iterator[Callable[[], None]]:
     print(f"\n== Kubernetes {version}", flush=True)
     os.environ[VARIABLE] = version  # for all programs that follow
     yield partial(cluster, "build", "control-plane")
-    without = () if int(version.split(".")[1]) >= FIRST_WITH_GANGS else (f"--ignore-glob={GANGS}",)
+    minor = int(version.split(".")[1])
+    has_gangs = minor >= FIRST_WITH_GANGS
+    without = () if has_gangs else (f"--ignore-glob={GANGS}",)
     for folder in PARTS.values():
         yield partial(call, *PYTEST, folder, *without, "-n", "2", "--dist", "loadfile", **BYTECODE)
+    if os.environ.get(NODES) and minor >= FIRST_WITH_NODES:
+        yield partial(run_on_nodes, *NODES_TESTS, *((WITH_A_GANG,) if has_gangs else ()))
+
+
+def run_on_nodes(*tests: str) -> None:
+    """Run end-to-end tests on a cluster of their own, which is removed. Raises StageError if one fails."""
+    command = (sys.executable, CLUSTER, "--name", NODES_CLUSTER)
+    try:
+        call(*command, "up")
+        call(*PYTEST, *tests, CLUSTER_NAME=NODES_CLUSTER, **BYTECODE)
+    finally:
+        call(*command, "down", "--purge")
 
 
 def outcome(part: Callable[[], None]) -> str:
@@ -64,7 +85,7 @@ def outcome(part: Callable[[], None]) -> str:
 
 def table(rows: dict[str, list[str]]) -> Iterator[str]:
     """The table of docs/kubernetes-versions.md."""
-    header = ("Kubernetes", "build", *PARTS)
+    header = ("Kubernetes", "build", *PARTS, *(["nodes"] if os.environ.get(NODES) else []))
     yield f"| {' | '.join(header)} |"
     yield f"|{' --- |' * len(header)}"
     for version, row in rows.items():
