@@ -1,14 +1,18 @@
 """MultiKueue: a job that one cluster's queue dispatches runs in another cluster, which can be lost."""
 
 import base64
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from cli.kubelet import Kubelet
+from cli.program import Result, run
 from queues.conftest import Cluster, used_cpu
 from support.api_client import Api, Object, wait_for
 from support.control_plane.operator_control_plane import is_ready, make_namespace
+from support.job_driver import NODE
 from support.kueue.controller import EXTERNAL_FRAMEWORK, SYSTEM
 from support.kueue.queues import API, Queue, QueuedJob
 
@@ -75,13 +79,38 @@ def place_of(job: QueuedJob, workers: dict[str, Cluster]) -> tuple[str, QueuedJo
     return name, QueuedJob(workers[name].api, NAMESPACE, job.name, found["metadata"]["uid"])
 
 
-def test_a_job_runs_in_another_cluster_and_its_status_comes_back(queue: Queue, workers: dict[str, Cluster]) -> None:
+def hvj(api: Api, command: str) -> Result:
+    """Runs `hvj` with access to a cluster."""
+    return run(*command.split(), "--kubeconfig", str(api.kubeconfig))
+
+
+def test_a_job_runs_in_another_cluster_and_its_status_and_logs_are_found(
+    queue: Queue, workers: dict[str, Cluster]
+) -> None:
+    for cluster in workers.values():
+        cluster.node.seconds = None
+    queue.change(stopPolicy="Hold")
     job = queue.submit("dispatched", managedBy=MULTIKUEUE)
+    logs = f"job logs -n dispatched -w {NAMESPACE}"
+    wait_for("its Workload", lambda: job.workload)
+    assert "waits for MultiKueue to dispatch it" in hvj(queue.api, logs).stderr
+    queue.change(stopPolicy=None)
     name, copy = place_of(job, workers)
-    copy.wait_for_pods()
+    with Kubelet(workers[name].control_plane, workers[name].api, NODE) as kubelet:
+        copy.wait("Running")
+        kubelet.log(NAMESPACE, copy.pods()["launcher"]["metadata"]["name"]).write("epoch 1")
+        job.wait("Running")
+        shown = hvj(queue.api, f"job show -n dispatched -w {NAMESPACE} -o json")
+        assert (shown.data["workerCluster"], shown.data["state"]) == (name, "running")
+        sentence = hvj(queue.api, f"{logs} --follow").stderr
+        assert f"job dispatched runs in cluster {name}" in sentence
+        (command,) = re.findall("`hvj (.*) --context CONTEXT`", sentence)
+        assert "launcher | epoch 1" in hvj(workers[name].api, command).stdout
+    copy.end("launcher", 0)
     assert (job.wait("Succeeded")["attempt"], job.pods()) == (1, {})
     job.wait_for_workload("Finished")
     wait_for("MultiKueue to remove the copy", lambda: workers[name].api.find(job.path) is None)
+    assert f"job dispatched ran in cluster {name}" in hvj(queue.api, logs).stderr
     wait_for("the quota of both", lambda: used_cpu(queue.api, NAMESPACE) == used_cpu(workers[name].api, NAMESPACE) == 0)
 
 
