@@ -64,6 +64,8 @@ def train(api: Api) -> Iterator[Object]:
 @pytest.mark.parametrize("queue", [None, ""])
 def test_a_job_without_a_queue_is_refused(api: Api, queue: str | None) -> None:
     assert NEEDS in created(api, named("no", queue))
+    ended = {"status": {"phase": "Failed", "completionTime": "2026-01-01T00:00:00Z"}}
+    assert NEEDS in created(api, named("no", queue) | ended)
 
 
 @pytest.mark.usefixtures("train")
@@ -71,6 +73,12 @@ def test_a_job_keeps_its_queue_or_gets_another_one_until_it_has_ended(api: Api) 
     assert STAYS in changed(api, NO_LABEL)
     assert STAYS in changed(api, {"metadata": {"labels": {QUEUE: ""}}})
     assert changed(api, {"metadata": {"labels": {QUEUE: "other"}}}) == ""
+    removal = json.dumps([{"op": "remove", "path": "/metadata/labels"}])
+    assert STAYS in error_of(api, "patch", "hvj", "train", "--type=json", "-p", removal)
+    assert STAYS in error_of(api, "replace", "-f", "-", body=api.get(TRAIN) | {"metadata": {"name": "train"}})
+    # A write of the status changes no labels, whoever may do it.
+    api.patch(f"{TRAIN}/status", NO_LABEL)
+    assert api.get(TRAIN)["metadata"]["labels"] == {QUEUE: "other"}
     assert changed(api, {"spec": {"runPolicy": {"suspend": True}}}) == ""
     api.patch(f"{TRAIN}/status", {"status": {"phase": "Failed", "completionTime": "2026-01-01T00:00:00Z"}})
     assert changed(api, NO_LABEL) == ""

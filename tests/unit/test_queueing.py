@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from horovodjob.api.constants import Reason
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.kube.caches.workload_cache import WorkloadCache
@@ -155,3 +156,33 @@ async def test_a_prebuilt_workload_that_changes_while_it_is_adopted_is_adopted_a
     adopted = workloads.of_job(cluster.job.metadata.uid)
     assert adopted is not None
     assert adopted.name == "prebuilt"
+
+
+async def test_a_webhook_that_does_not_answer_ends_no_reconciliation() -> None:
+    async def refuse(request: web.Request) -> web.Response:
+        message = 'Internal error occurred: failed calling webhook "mworkload.kb.io": connection refused'
+        return web.json_response({"message": message}, status=500)
+
+    cluster = QueuedCluster(queued_job())
+    cluster.reconcile()
+    cluster.raw = None
+    state = JobState(cluster.job, 1)
+    async with client_of(refuse) as client:
+        queueing = Queueing(WorkloadCache(), QueueApi(client))
+        delays = []
+        for _ in range(8):
+            due = await queueing.execute(state, cluster.context)
+            assert due.at
+            delays.append((due.at - cluster.now).total_seconds())
+            cluster.wait(delays[-1])
+        assert delays == [0.5, 1, 2, 4, 8, 16, 30, 30]
+        assert state.queue_problem
+        assert (state.queue_problem.reason, state.queue_problem.is_stalled) == (Reason.CREATION_FAILED, False)
+        assert "mworkload.kb.io" in state.queue_problem.message
+        assert "keeps trying" in state.queue_problem.message
+        cluster.reconcile()
+        cluster.admit()
+        cluster.run_to_running()
+        cluster.set_conditions(PodsReady=(False, "WaitForStart", ""))
+        due = await queueing.execute(JobState(cluster.job, 1), cluster.context)
+        assert (due.at, due.is_soon) == (cluster.now + timedelta(seconds=0.5), False)

@@ -10,7 +10,7 @@ from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.pods.observed import PASSING_REASONS
+from horovodjob_operator.domain.pods.observed import PASSING_REASONS, keeps_trying
 from horovodjob_operator.domain.pods.pod_facts import owner_uid
 from horovodjob_operator.domain.queues.queue import (
     Queue,
@@ -47,6 +47,8 @@ from horovodjob_operator.kube.requests.retries import retry_delay_seconds
 from horovodjob_operator.logs import log_effect, log_warning
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5, 300
+# While the API server or Kueue's webhook is away: nobody tells when it is back.
+FIRST_FAILURE_SECONDS, LONGEST_FAILURE_SECONDS = 0.5, 30
 # The positions of all jobs of a queue are one request.
 POSITION_SECONDS = 30
 # How long positions are not requested from a cluster that does not report them.
@@ -100,9 +102,7 @@ class Queueing:
             self._workloads.forget(workload.uid)
         except (Refused, Unavailable) as error:
             log_warning(job, f"Workload {workload.name} cannot be finished, and keeps its quota: {error}")
-            delay = retry_delay_seconds(state.queue_refusals, first=FIRST_RETRY_SECONDS, longest=LONGEST_RETRY_SECONDS)
-            state.queue_refusals += 1
-            return str(error), Requeue(at=context.now + timedelta(seconds=delay))
+            return str(error), Requeue(at=self._retry_at(state, error, context.now))
         return "", Requeue()
 
     async def admission(self, context: JobContext) -> Admission | None:
@@ -134,13 +134,16 @@ class Queueing:
             return self._refuse(state, context, Refused(str(error)))
         except NotServed:
             return Requeue()  # The watch will report that the kind has gone.
-        except Refused as error:
+        except (Refused, Unavailable) as error:
+            # No error ends this reconciliation: what it has left is tried again, and events of the job do not wait.
             if is_request:
                 return self._refuse(state, context, error)
             log_warning(state.job, f"the Workload cannot be changed: {error}")
-            return Requeue(at=now + timedelta(seconds=FIRST_RETRY_SECONDS))
+            return Requeue(at=self._retry_at(state, error, now))
+        if is_request or changed or (problem and not problem.is_final):
+            state.queue_refusals = 0
         if is_request or (problem and not problem.is_final):
-            state.queue_problem, state.queue_refusals = None, 0
+            state.queue_problem = None
         return Requeue(is_soon=changed)
 
     async def read_position(self, state: JobState, context: JobContext) -> Requeue:
@@ -270,15 +273,24 @@ class Queueing:
         self._flavors[name] = now + timedelta(seconds=FLAVOR_SECONDS), flavor
         return flavor
 
-    def _refuse(self, state: JobState, context: JobContext, error: Refused) -> Requeue:
+    def _refuse(self, state: JobState, context: JobContext, error: Refused | Unavailable) -> Requeue:
         """Records why the Workload cannot be created or changed; this is tried again."""
-        delay = retry_delay_seconds(state.queue_refusals, first=FIRST_RETRY_SECONDS, longest=LONGEST_RETRY_SECONDS)
-        message = str(error)
+        reason, message = Reason.CREATION_FAILED, keeps_trying(str(error))
+        if isinstance(error, Refused):
+            reason, message = error.reason, str(error)
         is_news = state.queue_problem is None or state.queue_problem.message != message
         if is_news:
             log_warning(state.job, message)
-        state.queue_refusals += 1
-        retry_at = context.now + timedelta(seconds=delay)
-        is_stalled = error.reason not in PASSING_REASONS
-        state.queue_problem = QueueProblem(error.reason, message, is_stalled=is_stalled, retry_at=retry_at)
+        retry_at = self._retry_at(state, error, context.now)
+        is_stalled = reason not in PASSING_REASONS
+        state.queue_problem = QueueProblem(reason, message, is_stalled=is_stalled, retry_at=retry_at)
         return Requeue(at=retry_at, is_soon=is_news)
+
+    def _retry_at(self, state: JobState, error: Refused | Unavailable, now: datetime) -> datetime:
+        """When a write to the Workload that failed is tried again."""
+        first, longest = float(FIRST_RETRY_SECONDS), LONGEST_RETRY_SECONDS
+        if isinstance(error, Unavailable):
+            first, longest = FIRST_FAILURE_SECONDS, LONGEST_FAILURE_SECONDS
+        delay = retry_delay_seconds(state.queue_refusals, first=first, longest=longest)
+        state.queue_refusals += 1
+        return now + timedelta(seconds=delay)

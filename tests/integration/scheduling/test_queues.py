@@ -390,6 +390,8 @@ def test_a_job_ends_while_the_webhook_of_its_workload_is_down(
     job = queue.submit().advance_to("Running")
     job.wait_for_workload("PodsReady")
     kueue.kill()
+    waiting = queue.submit("waiting")
+    assert "webhook" in waiting.wait_for_condition("Queued", reason="CreationFailed")
     job.end("launcher", 0)
     assert job.wait("Succeeded")["completionTime"]
     message = job.wait_for_condition("QuotaReleased", status="False")
@@ -402,7 +404,7 @@ def test_a_job_ends_while_the_webhook_of_its_workload_is_down(
     kueue.start(**kueue.settings)
     job.wait_for_workload("Finished")
     wait_for("the condition to go", lambda: not job.condition("QuotaReleased"))
-    finish(queue.submit("next"))
+    finish(waiting)
 
 
 def test_kueue_that_queues_pods_one_by_one_is_named_with_the_remedy(queue: Queue, kueue: Kueue) -> None:
