@@ -1,4 +1,7 @@
-"""What the time of a training was used for: the report has the times that the program has measured, within 5 %."""
+"""What the time of a training was used for: the reports have the times that the program has measured, within 5 %.
+
+So has the job that the operator computes from the reports of two attempts.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -7,10 +10,16 @@ from typing import Any
 
 import pytest
 
+from horovodjob.api.constants import Phase
+from horovodjob.api.status import Goodput
+from horovodjob_operator.domain.stall_report import parse_stall
 from trainer.reporting.operator_server import OperatorServer
+from trainer.support.waiting import TIMEOUT_SECONDS
+from unit.domain.fake_cluster import FakeCluster, training_job
 
 PROGRAM = Path(__file__).parent / "programs" / "lost_time.py"
 STEPS, CHECKPOINT, KILLED = 20, 8, 12
+START_SECONDS = 3
 Train = Callable[..., Any]
 
 
@@ -32,10 +41,13 @@ def train(start: Any, preloaded_python: list[str], tmp_path: Path) -> Iterator[T
         )
         code, output = job.ended()
         assert code == (137 if killed else 0), output
-        if killed:
-            return None
-        found = [body["usage"] for _, body in operator.reports if body.get("usage") and body["attempt"] == attempt]
-        return found[-1], [*zip(*json.loads((tmp_path / "times.json").read_text()), strict=True)]
+        with operator.changed:
+            assert operator.changed.wait_for(lambda: usage(attempt)["steps"] == (killed or STEPS), TIMEOUT_SECONDS)
+        return usage(attempt), [*zip(*json.loads((tmp_path / "times.json").read_text()), strict=True)]
+
+    def usage(attempt: int) -> Any:
+        reports = [body for _, body in operator.reports if body.get("usage") and body["attempt"] == attempt]
+        return reports[-1]["usage"] if reports else {"steps": 0}
 
     yield trained
     operator.server.shutdown()
@@ -46,8 +58,8 @@ def test_the_time_for_batches_that_arrive_late_is_input(train: Train) -> None:
     assert usage["seconds"]["input"] == pytest.approx(sum(waited[1:]), rel=0.05)  # the first is a part of the start
 
 
-def test_the_time_of_steps_and_that_for_a_slower_rank_are_told_apart_after_a_kill(train: Train) -> None:
-    train(0.0, 0.4, 0.6, KILLED)
+def test_the_time_of_steps_and_that_for_a_slower_rank_are_told_apart_and_a_kill_loses_steps(train: Train) -> None:
+    first, (_, computed_first, exchanged_first) = train(0.0, 0.4, 0.6, KILLED)
     usage, (_, computed, exchanged) = train(0.0, 0.4, 0.6, attempt=2)
     assert (usage["firstStep"], usage["steps"]) == (CHECKPOINT, STEPS)
     # The first step is a part of the start. The last one of an epoch counts as a validation, since one can follow it.
@@ -56,3 +68,52 @@ def test_the_time_of_steps_and_that_for_a_slower_rank_are_told_apart_after_a_kil
     assert seconds["exchange"] == pytest.approx(sum(exchanged[1:-1]), rel=0.05)
     assert seconds["validation"] == pytest.approx(computed[-1] + exchanged[-1], rel=0.05, abs=0.1)
     assert seconds["stalled"] == 0
+
+    found, total = goodput_of_job(first, usage)
+    expected = {
+        "steps": sum(computed_first[1:CHECKPOINT]) + sum(computed[1:-1]),
+        "lost_steps": sum(computed_first[CHECKPOINT:]),
+        "exchange": sum(exchanged_first[1:]) + sum(exchanged[1:-1]),
+        "validation": computed[-1] + exchanged[-1],
+        "input": 0,
+        "stalled": 0,
+        "checkpoints": 0,
+        "restart_delay": 10,
+        "setup": first["seconds"]["setup"] + seconds["setup"],
+    }
+    expected["starting"] = total - sum(expected.values())
+    assert expected["starting"] > 2 * START_SECONDS - 1
+    assert found.seconds.model_dump() == pytest.approx(expected, abs=0.05 * total)
+    assert sum(found.seconds.model_dump().values()) == total
+    assert found.percent == pytest.approx(100 * expected["steps"] / total, abs=5)
+
+
+def goodput_of_job(*attempts: Any) -> tuple[Goodput, int]:
+    """What the operator makes of the last reports of a job that waits and is suspended too, and its seconds."""
+    cluster = FakeCluster(training_job())
+    cluster.reconcile()
+    cluster.wait(400)  # in the phase Queued
+    cluster.start()
+    began, outside = cluster.now, 0
+    for number, usage in enumerate(attempts, 1):
+        cluster.wait(START_SECONDS + round(sum(usage["seconds"].values())))
+        body = {"attempt": cluster.status.attempt, "stall": None, "usage": usage}
+        cluster.stall_report = parse_stall(json.dumps(body).encode())
+        cluster.end_container("cifar-launcher", 0 if number == len(attempts) else 1)
+        cluster.wait(2)
+        cluster.reconcile()
+        if cluster.status.phase is Phase.RESTARTING:
+            cluster.remove_terminating_pods()
+            cluster.wait(15)  # the delay is 10
+            cluster.start()
+            cluster.edit_run_policy(suspend=True)
+            cluster.reconcile()
+            cluster.remove_terminating_pods()
+            cluster.wait(1000)
+            outside = 1000
+            cluster.edit_run_policy(suspend=False)
+            cluster.start()
+    assert cluster.status.phase is Phase.SUCCEEDED
+    assert cluster.status.training is not None
+    assert cluster.status.training.goodput is not None
+    return cluster.status.training.goodput, round((cluster.now - began).total_seconds()) - outside

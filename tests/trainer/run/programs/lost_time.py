@@ -1,8 +1,8 @@
 """Trains with delays: `lost_time.py DIRECTORY STEPS INPUT COMPUTE MORE [KILLED]`, times in seconds.
 
 A batch takes INPUT to arrive, a step COMPUTE on rank 0 and MORE than that on rank 1, for which rank 0 waits in the
-exchange. Rank 0 kills itself at the step KILLED. The file times.json beside the directory has its times of each step:
-how long it waited for the batch, computed and exchanged.
+exchange. Rank 0 kills itself after the step KILLED. The file times.json beside the directory has its times of each
+step: how long it waited for the batch, computed and exchanged.
 """
 
 import json
@@ -35,6 +35,11 @@ def batches() -> Iterator[Any]:
         yield np.ones((4, 3), np.float32), np.ones((4, 1), np.float32)
 
 
+def write_times() -> None:
+    """Write the times of the steps of this attempt."""
+    (directory.parent / "times.json").write_text(json.dumps(times))
+
+
 shapes = tuple(tf.TensorSpec((4, columns), tf.float32) for columns in (3, 1))
 data = tf.data.Dataset.from_generator(batches, output_signature=shapes)
 data = data.apply(tf.data.experimental.assert_cardinality(steps))
@@ -45,6 +50,7 @@ ended = time.monotonic()
 for features, targets in run.steps(data):
     began = time.monotonic()
     if killed and run.step == killed and hvd.rank() == 0:
+        write_times()
         while not list(directory.glob("checkpoint-*.h5")):  # it is written in the background
             time.sleep(0.1)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -58,4 +64,4 @@ for features, targets in run.steps(data):
     waited, ended = began - ended, time.monotonic()
     times.append((waited, computed - began + ended - exchanged, exchanged - computed))
 if hvd.rank() == 0:
-    (directory.parent / "times.json").write_text(json.dumps(times))
+    write_times()
