@@ -28,8 +28,10 @@ STOPPED = {
 }
 LEFT = {
     "callback": "step 4 of epoch 1: KeyError: 'own mistake'",
-    "end": "its end: KeyError: 'own mistake at the end'",
+    "end": "the end of the training: KeyError: 'own mistake at the end'",
+    "exit plain": "the end of epoch 1: SystemExit: 0",
     "data": r"step \d of epoch 1: \w+: .*a damaged file.*",
+    "data end plain": "step 8 of epoch 1, for which its data has no batch",
     "loop error": "step 6 of epoch 1, which is not the last one",
     "loop break": "step 6 of epoch 1, which is not the last one",
 }

@@ -17,6 +17,7 @@ from horovodjob_trainer.hvd.exchange import exchange
 from horovodjob_trainer.hvd.first_batch import FirstBatchCallback
 from horovodjob_trainer.hvd.fit_callback import FitCallback
 from horovodjob_trainer.hvd.gradient_reducer import GradientReducer, variable_key
+from horovodjob_trainer.hvd.leaving import ERROR_SECONDS, break_seconds, common_end, leave, named_place
 from horovodjob_trainer.hvd.optimizer import gradient_reduction
 from horovodjob_trainer.hvd.process_sets import is_elastic
 from horovodjob_trainer.hvd.stop_agreement import StepStopAgreement, stop_agreement
@@ -62,8 +63,8 @@ class TrainingChecks(StepRecord):
         self.others = [each for each in callbacks if isinstance(each, FirstBatchCallback)]
         broadcasts = [each for each in callbacks if isinstance(each, BroadcastGlobalVariablesCallback)]
         self.averages_statistics = any(each.average_statistics for each in broadcasts)
-        self.epoch = self.reductions = 0
-        self.has_ended_epoch = False
+        self.epoch = self.reductions = self.first_step = 0
+        self.has_ended_steps = self.has_ended_epoch = self.has_ended = self.knows_steps = False
 
     def on_train_begin(self, logs: Any = None) -> None:
         super().on_train_begin(logs)
@@ -75,14 +76,25 @@ class TrainingChecks(StepRecord):
         )
         if difference := step_difference(steps):
             raise ValueError(f"{difference}; {REMEDY}")
+        self.knows_steps = None not in steps
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_begin(epoch, logs)
-        self.epoch, self.has_ended_epoch = epoch, False
+        self.epoch, self.first_step = epoch, 0
+        self.first_step = self._completed_steps()
+        self.has_ended_steps = self.has_ended_epoch = False
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        super().on_test_begin(logs)
+        self._end_steps()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_end(epoch, logs)
+        self._end_steps()
         self.has_ended_epoch = True
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.has_ended = True
 
     def after_first_batch(self) -> None:
         if self.model in _checked_models:
@@ -106,6 +118,26 @@ class TrainingChecks(StepRecord):
             each._end_first_batch()
         super()._end_first_batch()
 
+    def _end_steps(self) -> None:
+        """Raise RuntimeError if the data of this rank has ended before that of other ranks, which then end, too.
+
+        If the number of steps is known, a rank asks the others only after fewer.
+        """
+        if self.has_ended_steps or (reducer := self._active_reducer()) is None:
+            return
+        self.has_ended_steps = True
+        # Keras begins a step for which the data has no batch, and the graph can count it before it ends.
+        is_short = not self.knows_steps or min(self.steps, self._completed_steps()) < self.params["steps"]
+        if reducer.process_set.size() != exchange.size() or not is_short:
+            return
+        step, rank = f"step {self.steps} of epoch {self.epoch + 1}", exchange.rank()
+        seconds = ERROR_SECONDS if self.knows_steps else break_seconds()
+        if not leave(f"{step}, for which its data has no batch", seconds):
+            raise RuntimeError(f"the data of rank {rank} has ended before {step}; {REMEDY}")
+
+    def _completed_steps(self) -> int:
+        return int(getattr(self.model.optimizer, "_iterations", 0)) - self.first_step
+
     def _active_reducer(self) -> GradientReducer | None:
         """The reducer of the optimizer, if it needs other ranks and their number cannot change."""
         reduction = gradient_reduction(self.model.optimizer)
@@ -128,15 +160,13 @@ class TrainingChecks(StepRecord):
                 "hvd.callbacks.BroadcastGlobalVariablesCallback(0, average_statistics=True) averages them"
             )
 
-    def failure(self) -> str:
-        """Where this rank was when another rank ended."""
-        place = f"had completed epoch {self.epoch + 1}"
-        if not self.has_ended_epoch:
-            place = f"was in step {self.steps} of epoch {self.epoch + 1}"
-        return (
-            f"rank {exchange.rank()} {place} when another rank ended, because it failed or because it had fewer steps. "
-            f"In the second case: {REMEDY}"
-        )
+    def place(self) -> str:
+        """Where this rank is, for messages."""
+        if self.has_ended:
+            return "the end of the training"
+        if self.has_ended_steps or self.has_ended_epoch:
+            return f"the end of epoch {self.epoch + 1}"
+        return f"step {self.steps} of epoch {self.epoch + 1}" if self.steps else f"the start of epoch {self.epoch + 1}"
 
 
 def patch_fit() -> None:
@@ -166,21 +196,19 @@ def patch_fit() -> None:
             return original(*call.args, **call.kwargs)
         if exchange.size() == 1:
             return fit_alone(call)
-        watch: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         model, callbacks = call.arguments["self"], _callbacks(call.arguments)
         checks = TrainingChecks(callbacks)
-        if (process_set := _common_ranks(model, callbacks)) is None:
-            _add_callbacks(call.arguments, first=checks)
-        else:
-            _add_callbacks(call.arguments, first=checks, last=stop_agreement(callbacks, process_set))
-            watch = watched(exchange) if process_set.size() == exchange.size() else watch
-        try:
-            with watch:
-                return original(*call.args, **call.kwargs)
-        except Exception as error:
-            if "Horovod has been shut down" not in str(error) or is_elastic():
-                raise
-            raise RuntimeError(checks.failure()) from error
+        with contextlib.ExitStack() as contexts:
+            if not is_elastic():
+                contexts.enter_context(named_place(checks.place))
+            if (process_set := _common_ranks(model, callbacks)) is None:
+                _add_callbacks(call.arguments, first=checks)
+            else:
+                _add_callbacks(call.arguments, first=checks, last=stop_agreement(callbacks, process_set))
+                if process_set.size() == exchange.size():
+                    contexts.enter_context(watched(exchange))
+                    contexts.enter_context(common_end(checks.place))
+            return original(*call.args, **call.kwargs)
 
     trainer.fit = fit
 

@@ -33,6 +33,10 @@ class Acting(keras.callbacks.Callback):  # type: ignore[misc]
         if case == "callback" and is_last and batch == 3:
             raise KeyError("own mistake")
 
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if case == "exit plain" and is_last:
+            sys.exit(0)
+
     def on_train_end(self, logs: Any = None) -> None:
         if case == "end" and is_last:
             raise KeyError("own mistake at the end")
@@ -74,6 +78,10 @@ data = dataset
 match case:
     case "epochs" if is_last:
         arguments["epochs"] = 7
+    case "data end plain":
+        batches = iter(dataset.take(7 if is_last else 100).repeat(1 if is_last else None))
+        data = tf.data.Dataset.from_generator(lambda: batches, output_signature=dataset.element_spec)
+        arguments["steps_per_epoch"] = 10
     case "data":
         data = dataset.map(failing)
     case "wrong call" if is_last:

@@ -11,10 +11,11 @@ import tensorflow as tf
 
 from horovodjob_trainer.errors import DataError
 from horovodjob_trainer.hvd.fit_callback import FitCallback
+from horovodjob_trainer.hvd.leaving import common_end
 from horovodjob_trainer.hvd.model_optimizers import used_optimizers
 from horovodjob_trainer.run.scripts.batches import Batches, known_batches
 from horovodjob_trainer.run.scripts.callback_states import check_callbacks, continue_files
-from horovodjob_trainer.run.scripts.leaving import check_on_all_ranks, common_end
+from horovodjob_trainer.run.scripts.common_check import check_on_all_ranks
 from horovodjob_trainer.run.scripts.options import RunOptions
 from horovodjob_trainer.run.scripts.session import Session, check_ranks, open_session
 

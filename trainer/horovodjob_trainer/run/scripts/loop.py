@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from horovodjob_trainer.hvd.leaving import common_end
 from horovodjob_trainer.hvd.model_optimizers import used_optimizers
 from horovodjob_trainer.run.scripts.batches import known_batches
-from horovodjob_trainer.run.scripts.leaving import check_on_all_ranks, common_end
+from horovodjob_trainer.run.scripts.common_check import check_on_all_ranks
 from horovodjob_trainer.run.scripts.options import RunOptions
 from horovodjob_trainer.run.scripts.session import Session, check_ranks, open_session
 from horovodjob_trainer.watch.activity import ACTIVITY

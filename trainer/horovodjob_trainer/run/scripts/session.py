@@ -70,7 +70,9 @@ class Session:
     def place(self) -> str:
         """The current step, for messages."""
         if self.state.position >= self.state.total:
-            return "its end"
+            return "the end of the training"
+        if self.state.unvalidated is not None:
+            return f"the end of epoch {self.state.epoch}"
         return f"step {self.step_in_epoch + 1} of epoch {self.state.epoch + 1}"
 
     def next_batch(self, iterator: Any) -> Any:
