@@ -126,7 +126,7 @@ class ProgressReports:
         if len(pod.reported_at) == MAX_REPORTS and now - pod.reported_at[0] < timedelta(seconds=REPORTS_SECONDS):
             return ReportResult.TOO_OFTEN, f"at most {MAX_REPORTS} reports in {REPORTS_SECONDS} s"
         pod.reported_at.append(now)
-        self._jobs.accept_report(job, report)
+        self._jobs.accept_report(job, claim, report)
         return ReportResult.ACCEPTED, report.changes
 
     def _pod(self, claim: TokenClaim) -> _Pod:

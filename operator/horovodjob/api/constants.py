@@ -147,6 +147,7 @@ class Reason(StrEnum):
     ADMISSION_CONFLICT = "AdmissionConflict"
     STEPS_COMPLETED = "StepsCompleted"
     TRAINING_STALLED = "TrainingStalled"
+    NO_REPORTS = "NoReports"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
 
 

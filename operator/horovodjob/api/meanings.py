@@ -27,7 +27,8 @@ CONDITIONS: Mapping[ConditionType, str] = {
     ConditionType.RECONCILING: "The operator is bringing the job into its desired state.",
     ConditionType.STALLED: "The job cannot continue without a user action; the message describes the action.",
     ConditionType.PROGRESSING: "The training completes steps. False says since when it does not, and which rank the "
-    "others wait for; the status does not have it before the program has reported.",
+    "others wait for, Unknown that no report comes any more; the status does not have it before the program has "
+    "reported.",
 }
 REASONS: Mapping[Reason, str] = {
     Reason.ADMITTED: "All pods have a node: the job has been admitted, and `Queued` is False.",
@@ -72,6 +73,8 @@ REASONS: Mapping[Reason, str] = {
     Reason.STEPS_COMPLETED: "The training completes steps.",
     Reason.TRAINING_STALLED: "No step was completed for much longer than usual; the message names the rank that the "
     "others wait for, and what it does.",
+    Reason.NO_REPORTS: "No report from rank 0 comes any more, so it is not known whether the training completes steps: "
+    "its process, its pod or the network to the operator has failed.",
     Reason.PROGRESS_DEADLINE_EXCEEDED: "No step was completed for `runPolicy.progressDeadlineSeconds`, so the attempt "
     "ended; its log has the stacks of all ranks.",
     Reason.ADMISSION_CONFLICT: "The nodes to which the queue has admitted the job contradict the job; the message has "

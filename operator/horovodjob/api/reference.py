@@ -71,8 +71,8 @@ ENVIRONMENT = """\
 | `AZ_BATCHAI_NUM_GPUS` | GPUs per worker |
 | `AZ_BATCHAI_INPUT_<id>` | path of the entry of `inputs` with this id |
 | `AZ_BATCHAI_OUTPUT_<id>` | directory of the entry of `outputs` with this id; it exists |
-| `HOROVODJOB_PROGRESS_URL` | on pods that can host rank 0: URL to which rank 0 posts its progress |
-| `HOROVODJOB_PROGRESS_TOKEN_FILE` | on pods that can host rank 0: file with a bearer token, renewed every few minutes |
+| `HOROVODJOB_PROGRESS_URL` | on the pods that can host rank 0, and the next one: URL for reports of progress |
+| `HOROVODJOB_PROGRESS_TOKEN_FILE` | on the same pods: file with a bearer token, renewed every few minutes |
 | `NCCL_SOCKET_IFNAME`, `NCCL_DEBUG` | on workers with GPUs, unless set: the pod's interface, `WARN` |
 | `NCCL_IB_DISABLE` | on workers with GPUs and without InfiniBand devices, unless set: `1` |
 

@@ -12,6 +12,7 @@ from horovodjob_operator.controller.children.plan_executor import PlanExecutor
 from horovodjob_operator.controller.children.pod_groups import PodGroups
 from horovodjob_operator.controller.children.quota_line import QuotaLine
 from horovodjob_operator.controller.event_poster import EventPoster
+from horovodjob_operator.controller.jobs.hearing import Hearing
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.jobs.job_store import FinishedJob
 from horovodjob_operator.controller.jobs.status_writer import StatusWriter
@@ -54,7 +55,7 @@ class Reconciler:
         reads_nodes: bool = False,
     ) -> None:
         self._pods, self._clock, self._queueing = pods, clock, queueing
-        self.events = EventPoster(writer)
+        self.events, self.hearing = EventPoster(writer), Hearing()
         self._status_writer = StatusWriter(writer, self.events)
         self._pod_events = PodEvents(reader)
         self._node_conditions = NodeConditions(reader, is_allowed=reads_nodes)
@@ -102,7 +103,9 @@ class Reconciler:
             return Requeue()
         has_scripts = self._pods.has_scripts(job.metadata.namespace)
         queue = self._queueing.queue(state)
-        observed = state.observed(self._pods.of_job(job.key).values(), has_scripts=has_scripts, queue=queue)
+        pods = self._pods.of_job(job.key).values()
+        silence = self.hearing.silence(state, pods)
+        observed = state.observed(pods, has_scripts=has_scripts, queue=queue, silence=silence)
         if is_dispatched(job):
             return await self._queueing.execute(state, JobContext(job, observed, now))
         job = admitted_job(job, queue)
@@ -116,6 +119,7 @@ class Reconciler:
         status = status_with_held_quota(job, status, unfinished, now)
         # Before the plan: its deletions remove the evidence for the status.
         due |= Requeue(at=await self._status_writer.write(state, status, now))
+        due |= Requeue(at=self.hearing.due(state, now))
         state.forget_deleted_pods(observed.deleted_pods)
         if outcome and outcome.failure:
             return Requeue(is_soon=True)  # The outcome is that of the previous attempt.

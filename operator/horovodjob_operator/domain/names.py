@@ -31,6 +31,8 @@ SECRET_DIRECTORY = "/etc/horovodjob/mpi"
 HOSTS_DIRECTORY = "/etc/horovodjob/hosts"
 HOSTS_FILE = "hosts"
 PROGRESS_AUDIENCE = "horovodjob.dev/progress"
+# Replicas that can report: that of rank 0, and that of its deputy.
+REPORTING_INDICES = range(2)
 PROGRESS_DIRECTORY = "/var/run/secrets/horovodjob.dev/progress"
 PROGRESS_TOKEN = "token"
 # Keys of the Secret of a job, which are names of files in the pods.

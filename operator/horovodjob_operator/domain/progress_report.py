@@ -343,7 +343,7 @@ def is_confirmed(claim: TokenClaim, review: Mapping[str, Any]) -> bool:
 
 
 def may_report(job: HorovodJob, pod: Pod) -> bool:
-    """Whether rank 0 of the job can run in this pod: in replica 0, or in any pod of an elastic job."""
-    can_have_rank_0 = pod.index == 0 or job.spec.elastic is not None
+    """Whether rank 0 or its deputy can run in this pod: in the first two replicas, or in any pod of an elastic job."""
+    can_have_it = pod.index in names.REPORTING_INDICES or job.spec.elastic is not None
     hosts_ranks = pod.role is Role.WORKER or job.spec.launcher.as_worker
-    return pod.owner_uid == job.metadata.uid and hosts_ranks and can_have_rank_0 and pod.is_active
+    return pod.owner_uid == job.metadata.uid and hosts_ranks and can_have_it and pod.is_active

@@ -11,6 +11,7 @@ from horovodjob_operator.domain.failed_nodes import node_problems, nodes_of
 from horovodjob_operator.domain.messages import MAX_MESSAGE_CHARACTERS
 from horovodjob_operator.domain.pods.observed import Observed
 from horovodjob_operator.domain.pods.pod import Pod
+from horovodjob_operator.domain.silence import Silence
 from horovodjob_operator.domain.stall_report import Stall
 
 # So many restarts in a row after a deadline, without a step that no attempt before had reached, end the job.
@@ -50,6 +51,18 @@ def stall_message(stall: Stall, pods: Sequence[Pod]) -> str:
     return f"no step since {stall.since:%H:%M:%SZ}{usual}: {'; '.join(parts)}"[:MAX_MESSAGE_CHARACTERS]
 
 
+def is_of_deputy(observed: Observed) -> bool:
+    """Whether the newest report about a stall is not from rank 0."""
+    return observed.stall_report is not None and observed.stall_report.is_deputy
+
+
+def silence_message(found: Silence) -> str:
+    """Since when rank 0 has not reported, and what can be the cause."""
+    cause = "its process, its pod or the network to the operator has failed"
+    node = f", and node {found.pod.node} does not report to Kubernetes" if found.pod.has_unready_node else ""
+    return f"no report from rank 0{_place(found.pod.name, [found.pod])} since {found.since:%H:%M:%SZ}: {cause}{node}"
+
+
 def _ranks(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
 
@@ -73,8 +86,12 @@ def progressing(job: HorovodJob, observed: Observed, outcome: Outcome, now: date
         return old if is_kept else None
     if stall := current_stall(job, observed):
         nodes = nodes_of(blamed_pods(stall, observed.pods) or observed.pods)
-        parts = (stall_message(stall, observed.pods), *node_problems(nodes, observed.node_conditions).values())
+        silent = (silence_message(observed.silence),) if observed.silence and not is_of_deputy(observed) else ()
+        problems = node_problems(nodes, observed.node_conditions).values()
+        parts = (stall_message(stall, observed.pods), *silent, *problems)
         return _condition(job, "False", Reason.TRAINING_STALLED, "; ".join(parts)[:MAX_MESSAGE_CHARACTERS], now)
+    if observed.silence:
+        return _condition(job, "Unknown", Reason.NO_REPORTS, silence_message(observed.silence), now)
     reports = (observed.stall_report, observed.progress_report)
     if any(report and report.attempt == attempt for report in reports):
         return _condition(job, "True", Reason.STEPS_COMPLETED, "the training completes steps", now)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import socket
 import time
 from collections import Counter
@@ -57,16 +58,18 @@ def status_writes(control_plane: OperatorControlPlane, job: Job) -> int:
     return control_plane.calls(job.namespace)["patch horovodjobs/status"]
 
 
-def test_only_the_pod_of_rank_0_has_a_token_and_it_grants_no_api_access(submit_job: Submit, api: Api) -> None:
-    job = submit_job()
+def test_only_the_pods_of_rank_0_and_its_deputy_have_a_token_and_it_grants_no_api_access(
+    submit_job: Submit, api: Api
+) -> None:
+    job = submit_job(worker={"replicas": 3, "gpus": 0})
     pods = job.wait_for_pods()
     for role, pod in pods.items():
         (container,) = pod["spec"]["containers"]
         names = {variable["name"] for variable in container["env"] if "PROGRESS" in variable["name"]}
         volumes = [volume for volume in pod["spec"]["volumes"] if "serviceAccountToken" in json.dumps(volume)]
-        first = role == "worker-0"
-        assert names == ({"HOROVODJOB_PROGRESS_URL", "HOROVODJOB_PROGRESS_TOKEN_FILE"} if first else set())
-        assert len(volumes) == first
+        reports = role in ("worker-0", "worker-1")
+        assert names == ({"HOROVODJOB_PROGRESS_URL", "HOROVODJOB_PROGRESS_TOKEN_FILE"} if reports else set())
+        assert len(volumes) == reports
         assert pod["spec"]["automountServiceAccountToken"] is False
     token = pods["worker-0"]["spec"]["volumes"][-1]["projected"]["sources"][0]["serviceAccountToken"]
     assert (token["audience"], token["expirationSeconds"]) == (AUDIENCE, 600)
@@ -149,7 +152,6 @@ def test_a_report_that_is_not_from_rank_0_of_the_job_is_rejected_and_counted(
             post_until_reviewed(operator, expired_token(token, control_plane)),
         ],
         "foreign": [
-            post(operator, token_of(job, "worker-1")),
             post(operator, token_of(job, "launcher")),
             post(operator, unrelated_pod_token(job)),
         ],
@@ -180,6 +182,49 @@ def unrelated_pod_token(job: Job) -> str:
     }
     made = job.api.create(job.pods_path, body)["metadata"]
     return token_of_pod(job, made["name"], made["uid"])
+
+
+def test_a_rank_0_that_is_not_heard_any_more_is_unknown_progress_until_it_reports(
+    submit_job: Submit, operator: Operator
+) -> None:
+    job, other = submit_job(), submit_job("other")
+    for one in (job, other):
+        one.advance_to("Running")
+    token = token_of(job)
+    usage = {"seconds": {"steps": 1.0}, "steps": 10}
+
+    def report(within: float) -> int:
+        """As the watch of rank 0 reports: without metrics, and with the time until its next report."""
+        return post(
+            operator,
+            token,
+            b'{"attempt": 1, "stall": null, "usage": %s, "nextWithin": %s}'
+            % (json.dumps(usage).encode(), str(within).encode()),
+        )
+
+    assert (post(operator, token), report(2)) == (204, 204)
+    post(operator, token_of(other), stall=None, nextWithin=600)  # this process is not what is cut off
+    message = job.wait_for_condition("Progressing", status="Unknown", reason="NoReports")
+    cause = "its process, its pod or the network to the operator has failed"
+    assert re.fullmatch(rf"no report from rank 0 \(worker 0, node \S+\) since \d\d:\d\d:\d\dZ: {cause}", message), (
+        message
+    )
+    assert (job.status["phase"], job.status["attempt"]) == ("Running", 1)
+    # The next leader has not heard it yet, and does not say that it does not hear it.
+    operator.kill()
+    operator.start()
+    wait_for("a review", lambda: report(0) == 204)  # the training has ended, and the program continues
+    job.wait_for_condition("Progressing", status="True", reason="StepsCompleted")
+    # The deputy of rank 0 is heard only if rank 0 is not.
+    stall = {"since": "2026-11-26T14:32:10Z", "blamed": [{"rank": 0, "host": f"{job.name}-worker-0", "text": "stops"}]}
+    deputy = token_of(job, "worker-1")
+    assert wait_for("a review", lambda: post(operator, deputy, stall=stall, isDeputy=True) == 204)
+    assert job.condition("Progressing")["status"] == "True"
+    operator.kill()
+    operator.start()
+    assert wait_for("a review", lambda: post(operator, deputy, stall=stall, isDeputy=True) == 204)
+    message = job.wait_for_condition("Progressing", status="False", reason="TrainingStalled")
+    assert message.startswith("no step since 14:32:10Z: rank 0 (worker 0, node ")
 
 
 def test_each_attempt_and_each_resumed_job_has_its_own_progress(submit_job: Submit, operator: Operator) -> None:

@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,10 @@ import pytest
 from horovodjob_trainer.reporting.watch_process import Settings, Watch
 from horovodjob_trainer.watch.activity import Activity, Field
 from horovodjob_trainer.watch.judgement import SILENT_SECONDS, RankState, verdict
+from horovodjob_trainer.watch.peers import deputy_rank
 from horovodjob_trainer.watch.sections import Section
+
+MODULE = "horovodjob_trainer.reporting.watch_process"
 
 
 @pytest.fixture
@@ -24,15 +28,20 @@ def rank() -> Activity:
 def watch(rank: Activity, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     """The watch of this process as rank 1, which has no handler for the signal for its stacks."""
     monkeypatch.setattr(Watch, "stacks", lambda self: "")
+    yield from new_watch(rank)
+
+
+def new_watch(activity: Activity, rank: int = 1, **settings: Any) -> Iterator[Watch]:
+    """The watch of this process as a rank."""
     stacks = os.memfd_create("stacks")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         own: dict[str, Any] = {
-            "activity": rank.descriptor,
+            "activity": activity.descriptor,
             "stacks": stacks,
             "listener": listener.fileno(),
             "lifeline": -1,
         }
-        yield Watch(Settings(rank=1, host="worker-1", pid=os.getpid(), attempt=1, **own), "token")
+        yield Watch(Settings(rank=rank, host=f"worker-{rank}", pid=os.getpid(), attempt=1, **own, **settings), "token")
     os.close(stacks)
 
 
@@ -74,3 +83,110 @@ def test_a_rank_is_silent_only_after_so_long_that_it_is_certain(
     rank[Field.SAMPLED] = time.monotonic() - SILENT_SECONDS + 1
     threading.Timer(0.2, lambda: rank.__setitem__(Field.SAMPLED, time.monotonic())).start()
     assert not watch.state().is_blocked
+
+
+# ---- the deputy of rank 0
+
+
+@pytest.fixture
+def posted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The reports of the watch."""
+    reports: list[dict[str, Any]] = []
+
+    class Client:
+        def post(self, report: dict[str, Any]) -> None:
+            reports.append(report)
+
+        def close(self) -> None:
+            pass
+
+        def deliver(self, report: dict[str, Any]) -> bool:
+            reports.append(report)
+            return len(reports) > 1
+
+    monkeypatch.setattr(f"{MODULE}.ProgressClient.from_environment", lambda *_: Client())
+    return reports
+
+
+@pytest.fixture
+def frozen() -> Iterator[socket.socket]:
+    """The watch process of rank 0, which is stopped: its host completes connections, and nothing answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
+@pytest.fixture
+def deputy(
+    rank: Activity, posted: list[dict[str, Any]], frozen: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Watch]:
+    """The watch of rank 1, in another pod than rank 0; its rank has completed steps, and completes none any more."""
+    monkeypatch.setattr("horovodjob_trainer.watch.peers.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(f"{MODULE}.RETRY_SECONDS", 0.1)
+    waits = RankState(1, "worker-1", Section.STEP, is_waiting=True)
+    monkeypatch.setattr(Watch, "state", lambda self: waits)
+    first = {"rank": 0, "host": "worker-0", "addresses": ["127.0.0.1"], "port": frozen.getsockname()[1]}
+    rank.enter(Section.STEP)
+    rank.complete_step(1)
+    rank.complete_step(2)
+    yield from new_watch(rank, peers=[first], limit=8)
+
+
+def test_the_deputy_reports_a_stall_if_the_watch_of_rank_0_does_not_answer(
+    rank: Activity, deputy: Watch, posted: list[dict[str, Any]], frozen: socket.socket
+) -> None:
+    rank[Field.SINCE] = time.monotonic() - 15
+    deputy.check()
+    assert posted == [], "rank 0 reports first"
+    rank[Field.SINCE] = time.monotonic() - 17
+    deputy.check()
+    (report,) = posted
+    assert (report["isDeputy"], "usage" in report, "nextWithin" in report) == (True, False, False)
+    (blamed,) = report["stall"]["blamed"]
+    assert (blamed["rank"], blamed["host"]) == (0, "worker-0")
+    assert blamed["text"] == "does not answer: its pod, its node or the network to it has failed"
+    assert report["stall"]["others"] == "the other rank waits in the exchange"
+    rank[Field.SINCE] = time.monotonic()
+    deputy.check()
+    assert posted[1:] == [{"attempt": 1, "stall": None, "isDeputy": True}]
+
+
+@pytest.mark.parametrize("state", ["answers", "has ended"])
+def test_the_deputy_is_silent_while_the_watch_of_rank_0_can_act(
+    rank: Activity, deputy: Watch, posted: list[dict[str, Any]], frozen: socket.socket, state: str
+) -> None:
+    """A watch that has ended has a host that runs: rank 0 has left the training before the others."""
+    rank[Field.SINCE] = time.monotonic() - 3600
+    if state == "has ended":
+        frozen.close()
+        deputy.check()
+    else:
+
+        def answer() -> None:
+            connection, _ = frozen.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"{}\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        deputy.check()
+        thread.join()
+    assert posted == []
+
+
+def test_the_first_rank_on_another_host_is_the_deputy() -> None:
+    hosts = ["worker-0", "worker-0", "worker-1", "worker-1", "worker-2"]
+    ranks = [{"rank": rank, "host": host} for rank, host in enumerate(hosts)]
+    assert deputy_rank(ranks) == 2
+    assert deputy_rank(ranks[:2]) is None
+
+
+def test_rank_0_announces_its_next_report_until_the_training_ends(rank: Activity, posted: list[dict[str, Any]]) -> None:
+    (watch,) = new_watch(rank, rank=0)
+    watch._post_all()
+    assert posted[-1]["nextWithin"] == 300
+    rank[Field.STEPS_IN_ATTEMPT] = 2
+    posted.clear()
+    watch.settings = replace(watch.settings, pid=os.getppid())  # the rank continues after its training
+    watch._end()
+    assert [report["nextWithin"] for report in posted] == [0, 0], "until the operator has taken it"

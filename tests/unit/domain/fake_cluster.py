@@ -17,6 +17,7 @@ from horovodjob_operator.domain.plan import Plan, plan_for
 from horovodjob_operator.domain.pods.observed import KubeletWarning, Observed, Refusal
 from horovodjob_operator.domain.pods.pod import ContainerTermination, Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
+from horovodjob_operator.domain.silence import Silence
 from horovodjob_operator.domain.stall_report import StallReport, UsageReport
 from horovodjob_operator.domain.status import next_status
 
@@ -48,6 +49,7 @@ class FakeCluster:
     refusal: Refusal | None = None
     progress_report: ProgressReport | None = None
     stall_report: StallReport | None = None
+    silence: Silence | None = None
     node_conditions: dict[str, tuple[str, ...]] = field(default_factory=dict)
     own_deletions: set[str] = field(default_factory=set)
     """Names of the pods that the operator has deleted: their ends must have no consequences."""
@@ -62,6 +64,7 @@ class FakeCluster:
             autoscaler_read_at=self.now,
             progress_report=self.progress_report,
             stall_report=self.stall_report,
+            silence=self.silence,
             usage=self._usage,
             node_conditions=self.node_conditions,
         )

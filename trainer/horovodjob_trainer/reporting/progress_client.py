@@ -15,6 +15,7 @@ MOST_ANSWER_BYTES = 600
 INTERVAL_SECONDS, TIMEOUT_SECONDS, CLOSE_TIMEOUT_SECONDS = 5.0, 2.0, 4.0
 FAILED = "Cannot report progress to the operator; training continues"
 CHANGED = "The operator changed metrics of the progress report"
+BUSY = 429
 STANDBY, TRIES = 503, 4  # the Service of the operator also routes to the standby replica
 
 
@@ -48,6 +49,10 @@ class ProgressClient:
             self.report = report
             self.changed.notify()
 
+    def deliver(self, report: Mapping[str, Any]) -> bool:
+        """Post a report at once, after `close`; whether the operator has taken it, or does not want it any more."""
+        return self._send(_body(report))
+
     def close(self) -> None:
         """Post the report in the queue and end the thread, within a few seconds."""
         with self.changed:
@@ -66,13 +71,14 @@ class ProgressClient:
             with self.changed:
                 self.changed.wait_for(lambda: self.is_closing, INTERVAL_SECONDS)
 
-    def _send(self, body: bytes) -> None:
+    def _send(self, body: bytes) -> bool:
+        """Whether another try is pointless."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
         for _ in range(TRIES):
             try:
                 if changes := self._request(body, deadline - time.monotonic()):
                     self._warn(CHANGED, changes)
-                return
+                return True
             except urllib.error.HTTPError as error:
                 with error:
                     if error.code == STANDBY and time.monotonic() < deadline - 0.1:
@@ -80,10 +86,11 @@ class ProgressClient:
                     answer = _sentence(error)
                 reason = f"the operator responded with {error.code} {error.reason}"
                 self._warn(FAILED, f"{reason}{answer and ': '}{answer}")
-                return
+                return error.code not in (BUSY, STANDBY)
             except (OSError, ValueError) as error:  # URLError and timeouts are OSErrors
                 self._warn(FAILED, " ".join(str(getattr(error, "reason", None) or error).split()))
-                return
+                return False
+        return False
 
     def _request(self, body: bytes, seconds: float) -> str:
         """What the operator answers to a report that it accepts: nothing, unless it changed the report."""

@@ -1,7 +1,8 @@
 """The watch process of a rank: it runs while the rank cannot, and ends with it. Imports neither TensorFlow nor Horovod.
 
 That of rank 0 sees when the training makes no progress. Then it asks those of the other ranks what they do, reports it
-to the operator and to the log, and ends the attempt at the deadline, if the user has set one.
+to the operator and to the log, and ends the attempt at the deadline, if the user has set one. If it does not answer,
+its deputy does all this a little later: the watch of the first rank on another host.
 """
 
 import json
@@ -31,7 +32,7 @@ from horovodjob_trainer.watch.judgement import (
     verdict,
     verdict_text,
 )
-from horovodjob_trainer.watch.peers import Peer, ask, question
+from horovodjob_trainer.watch.peers import Peer, ask, is_alive, question
 from horovodjob_trainer.watch.sections import Section, limit_seconds
 from horovodjob_trainer.watch.usage import SLOW_SECONDS, SlowRanks, Usage, seconds_by_cause
 
@@ -41,6 +42,10 @@ WAKE_SECONDS = 3.0
 REPORT_SECONDS = 30.0
 COMPARISONS = 3  # within the time in which a rank must be slow
 FILE_SECONDS = 5.0
+# The operator says that no report comes any more after so long. Healthy ones follow each other within a minute.
+SILENCE_SECONDS, LEAST_SILENCE_SECONDS = 300.0, 60.0
+DEPUTY_SECONDS = 60.0  # so much later than rank 0 its deputy looks
+RETRY_SECONDS = 5.0
 MAX_BLAMED, MAX_TEXT = 8, 1000  # those of a report
 ENDED = "ProgressDeadlineExceeded"
 
@@ -74,7 +79,10 @@ class Watch:
         self.settings, self.token = settings, token
         self.numbers = memoryview(mmap.mmap(settings.activity, mmap.PAGESIZE)).cast("d")
         self.peers = [Peer(**{**each, "addresses": tuple(each["addresses"])}) for each in settings.peers]
-        self.client = ProgressClient.from_environment(os.environ, say) if settings.rank == 0 else None
+        self.is_deputy = settings.rank != 0 and bool(self.peers)
+        reports = settings.rank == 0 or self.is_deputy
+        self.client = ProgressClient.from_environment(os.environ, say) if reports else None
+        self.asks_at = 0.0
         self.stalled_since = self.stalled_at = self.reported_at = 0.0
         self.observed_since = 0.0
         """Since when this process has run without a pause: what happened in a pause of the pod says nothing."""
@@ -103,7 +111,7 @@ class Watch:
             if (now := time.monotonic()) >= next_check:
                 if now - next_check > PAUSE_SECONDS:
                     self.observed_since = now
-                if self.settings.rank == 0:
+                if self.settings.rank == 0 or self.is_deputy:
                     self.check()
                 next_check = time.monotonic() + CHECK_SECONDS
 
@@ -166,6 +174,8 @@ class Watch:
         section, steps = Section(int(numbers[Field.SECTION])), numbers[Field.STEPS_IN_ATTEMPT]
         since, is_known = numbers[Field.SINCE], section is not Section.OUTSIDE
         seconds = time.monotonic() - max(since, self.observed_since)
+        if self.is_deputy:
+            seconds -= min(DEPUTY_SECONDS, settings.limit or DEPUTY_SECONDS)
         limit = limit_seconds(section, numbers[Field.LONGEST], steps, settings.limit)
         deadline = None
         if settings.deadline is not None:
@@ -173,14 +183,33 @@ class Watch:
         if not is_known or seconds < min(limit, deadline or limit):
             if not is_known or since != self.stalled_at:
                 self._end_stall()
-            if time.monotonic() >= self.compares_at and (self.comparison is None or not self.comparison.is_alive()):
-                self.compares_at = time.monotonic() + settings.slow / COMPARISONS
-                self.comparison = threading.Thread(target=self.compare, daemon=True)
-                self.comparison.start()
+            if not self.is_deputy and time.monotonic() >= self.compares_at:
+                self._compare_soon()
+            return
+        if self.is_deputy and self._rank_0_answers():
             return
         is_over = deadline is not None and seconds >= deadline
         if not self.stalled_since or is_over or time.monotonic() - self.reported_at >= REPORT_SECONDS:
             self._report(since, deadline if is_over else None)
+
+    def _compare_soon(self) -> None:
+        """Start a comparison, whose end is reported. One that still runs does not delay the report."""
+        self.compares_at = time.monotonic() + self.settings.slow / COMPARISONS
+        if self.comparison is not None and self.comparison.is_alive():
+            self._post_all()
+            return
+        self.comparison = threading.Thread(target=self.compare, daemon=True)
+        self.comparison.start()
+
+    def _rank_0_answers(self) -> bool:
+        """Whether the watch of rank 0 runs: then it reports, and ends the attempt."""
+        if time.monotonic() < self.asks_at:
+            return not self.stalled_since
+        self.asks_at = time.monotonic() + RETRY_SECONDS
+        first = next(each for each in self.peers if each.rank == 0)
+        if answers := is_alive(first, self.token):
+            self.stalled_since, self.stall = 0.0, None
+        return answers
 
     def compare(self) -> None:
         """Compare what the ranks need by themselves, and report it with what the time was used for."""
@@ -201,17 +230,32 @@ class Watch:
         return next((each.host for each in self.peers if each.rank == rank), self.settings.host)
 
     def _end(self) -> None:
-        """Report the last numbers: the rank has ended."""
-        if self.client is not None and self.numbers[Field.STEPS_IN_ATTEMPT]:
-            self._post_all()
-            self.client.close()
+        """Report the last numbers, and that no report follows: the training has ended.
+
+        The program can continue for long, so this is tried until the operator knows it or the rank ends.
+        """
+        if self.client is None or self.is_deputy or not self.numbers[Field.STEPS_IN_ATTEMPT]:
+            return
+        self.client.close()
+        self.stall = None
+        report = {**self._everything(), "nextWithin": 0}
+        while not self.client.deliver(report) and os.getppid() == self.settings.pid:
+            time.sleep(RETRY_SECONDS)
 
     def _post_all(self) -> None:
         """Post everything that is known: a report replaces one that is still in the queue."""
         if self.client is None:
             return
         with self.post_lock:
-            self.client.post({"attempt": self.settings.attempt, "stall": self.stall, "usage": self._usage_report()})
+            self.client.post(self._everything())
+
+    def _everything(self) -> dict[str, Any]:
+        known: dict[str, Any] = {"attempt": self.settings.attempt, "stall": self.stall}
+        if self.is_deputy:
+            return known | {"isDeputy": True}
+        limit, interval = self.settings.limit, self.settings.slow / COMPARISONS
+        silence = max(3 * interval, limit or 0, LEAST_SILENCE_SECONDS if limit else SILENCE_SECONDS)
+        return known | {"usage": self._usage_report(), "nextWithin": silence}
 
     def _usage_report(self) -> dict[str, Any]:
         numbers = self.numbers

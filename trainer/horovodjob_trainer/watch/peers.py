@@ -3,7 +3,7 @@
 import hmac
 import json
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -63,6 +63,28 @@ def _ask(peer: Peer, question: str, token: str) -> dict[str, Any] | None:
             answer = json.loads(_line(connection))
             return answer if isinstance(answer, dict) else None
     return None
+
+
+def deputy_rank(ranks: Sequence[Mapping[str, Any]]) -> int | None:
+    """The first rank on another host than rank 0: its watch acts when that of rank 0 cannot."""
+    hosts = {each["rank"]: each["host"] for each in ranks}
+    return min((rank for rank, host in hosts.items() if host != hosts[0]), default=None)
+
+
+def is_alive(peer: Peer, token: str) -> bool:
+    """Whether a watch process answers, or its host does: it refuses connections to a process that has ended."""
+    for address in peer.addresses:
+        try:
+            with socket.create_connection((address, peer.port), TIMEOUT_SECONDS) as connection:
+                connection.settimeout(ANSWER_SECONDS)
+                connection.sendall(json.dumps({"token": token, "question": "usage"}).encode() + b"\n")
+                if _line(connection):
+                    return True
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            continue
+    return False
 
 
 def question(connection: socket.socket, token: str) -> str:

@@ -47,6 +47,7 @@ class _Process:
 
 
 _running: list[_Process] = []
+_unreported: list[subprocess.Popen[bytes]] = []
 _sampler: list[threading.Thread] = []
 _stacks: list[int] = []
 
@@ -110,8 +111,12 @@ def _start(exchange: Ranks) -> None:
             "limit": ACTIVITY.limit,
             "slow": slow or SLOW_SECONDS,
             "directory": os.environ.get("AZ_BATCHAI_STDOUTERR_DIR", ""),
-            "peers": [each for each, _ in gathered if each["rank"] != rank] if rank == 0 else [],
+            "peers": [],
         }
+        ranks = [each for each, _ in gathered]
+        if rank in (0, peers.deputy_rank(ranks)):
+            settings["peers"] = [each for each in ranks if each["rank"] != rank]
+        _end_earlier_process()
         process = subprocess.Popen(
             [sys.executable, "-m", "horovodjob_trainer.reporting.watch_process"],
             stdin=subprocess.PIPE,
@@ -129,9 +134,19 @@ def _start(exchange: Ranks) -> None:
 def _stop() -> None:
     for each in _running:
         os.close(each.lifeline)
-        with suppress(subprocess.TimeoutExpired):
+        try:
             each.process.wait(5)
+        except subprocess.TimeoutExpired:
+            _unreported.append(each.process)  # it still tries to report that the training has ended
     _running.clear()
+
+
+def _end_earlier_process() -> None:
+    """End what still reports the end of an earlier training of this process: it is no news any more."""
+    for process in _unreported:
+        process.kill()
+        process.wait()
+    _unreported.clear()
 
 
 def _sample() -> None:

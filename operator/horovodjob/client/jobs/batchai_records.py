@@ -158,9 +158,10 @@ def deciding_condition(status: Mapping[str, Any]) -> Object | None:
 
 
 def _has_stalled(status: Mapping[str, Any]) -> bool:
-    """Whether the job runs and its training completes no steps."""
+    """Whether the job runs and its training completes no steps, or none that are known."""
     conditions = {each["type"]: each for each in status.get("conditions", [])}
-    return status.get("phase") == Phase.RUNNING and conditions.get("Progressing", {}).get("status") == "False"
+    progressing = conditions.get("Progressing", {}).get("status")
+    return status.get("phase") == Phase.RUNNING and progressing in ("False", "Unknown")
 
 
 def queue_place(status: Mapping[str, Any]) -> Object | None:

@@ -18,6 +18,7 @@ from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
 from horovodjob_operator.domain.queues.queue import Queue, QueueProblem
 from horovodjob_operator.domain.resource_quota import PodUsage
+from horovodjob_operator.domain.silence import Silence
 from horovodjob_operator.domain.stall_report import StallReport, UsageReport
 
 # The garbage collector removes the first after it has orphaned the objects of a job, the second after their deletion.
@@ -120,7 +121,14 @@ class JobState:
             if self.deleted_pods.get(pod.name) is pod:
                 del self.deleted_pods[pod.name]
 
-    def observed(self, pods: Iterable[Pod], *, has_scripts: bool = False, queue: Queue | None = None) -> Observed:
+    def observed(
+        self,
+        pods: Iterable[Pod],
+        *,
+        has_scripts: bool = False,
+        queue: Queue | None = None,
+        silence: Silence | None = None,
+    ) -> Observed:
         """The facts for decisions, given the pods with the label of the job."""
         pods, uid = tuple(pods), self.uid
         return Observed(
@@ -134,6 +142,7 @@ class JobState:
             autoscaler_read_at=self.autoscaler_read_at,
             progress_report=self.progress_report,
             stall_report=self.stall_report,
+            silence=silence,
             usage=self.usage[1] if self.usage and self.usage[0] == self.job.status.attempt else None,
             node_conditions=self.node_conditions,
             queue=queue,

@@ -10,6 +10,7 @@ from horovodjob_operator.domain.autoscaler import AutoscalerEvent
 from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
 from horovodjob_operator.domain.queues.queue import Queue
+from horovodjob_operator.domain.silence import Silence
 from horovodjob_operator.domain.stall_report import StallReport, UsageReport
 
 
@@ -79,6 +80,8 @@ class Observed:
     """The newest report of rank 0, of any attempt."""
     stall_report: StallReport | None = None
     """The newest report about a stall or its end, unless one of progress is newer."""
+    silence: Silence | None = None
+    """No report of rank 0 comes any more."""
     queue: Queue | None = None
     """The queue of the job, or one that it has left; None if it has none."""
     usage: UsageReport | None = None

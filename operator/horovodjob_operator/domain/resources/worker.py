@@ -32,7 +32,8 @@ def worker_pod(
 ) -> dict[str, Any]:
     """The worker with this index.
 
-    Rank 0 reports its progress to `progress_url`, unless it is empty; in an elastic job every worker can get rank 0.
+    Rank 0 reports its progress to `progress_url`, unless it is empty, and a rank of the next worker that it does not
+    answer; in an elastic job every worker can get rank 0.
     `secret_names` are those that the launcher of a running attempt mounts; by default they are those of a new attempt.
     All pods of an attempt have the same `spec_hash`.
 
@@ -51,7 +52,7 @@ def worker_pod(
     }
     labels = names.labels(job, Role.WORKER, index, attempt, spec_hash)
     pod = build_pod(job, Role.WORKER, names.worker_name(job, index), container, labels, secret_names)
-    if progress_url and (index == 0 or job.spec.elastic):
+    if progress_url and (index in names.REPORTING_INDICES or job.spec.elastic):
         add_progress_reporting(pod["spec"], progress_url)
     if job.spec.spot:
         prefer_spot_nodes(pod["spec"])

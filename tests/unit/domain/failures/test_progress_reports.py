@@ -283,12 +283,15 @@ def test_reports_are_accepted_while_the_attempt_runs(running: FakeCluster, phase
         ({}, True),
         ({"is_terminating": True}, True),
         ({"owner_uid": "another"}, False),
-        ({"index": 1}, False),
+        ({"index": 1}, True),
+        ({"index": 2}, False),
         ({"role": Role.LAUNCHER}, False),
         ({"phase": "Failed"}, False),
     ],
 )
-def test_only_a_pod_that_can_host_rank_0_can_report(running: FakeCluster, facts: dict[str, Any], may: bool) -> None:
+def test_only_a_pod_that_can_host_rank_0_or_its_deputy_can_report(
+    running: FakeCluster, facts: dict[str, Any], may: bool
+) -> None:
     assert may_report(running.job, replace(running.pods["cifar-worker-0"], **facts)) is may
 
 
