@@ -39,6 +39,7 @@ LOCAL_ONLY = {
     "programs/test_run_script.py::test_a_claim_takes_the_directory_and_gives_the_output_back": SHARED,
     "pods/test_scheduling.py": GPUS,
     "lifecycle/test_sigterm.py": SHARED,
+    "training/test_stalls.py": SHARED,
     "training/test_training.py": SHARED,
     "training/test_training_examples.py": "the claim of the examples is a directory of the node",
     "training/test_tutorial_script.py": SHARED,
