@@ -26,6 +26,19 @@ def violations(
     return found
 
 
+def false_alarms(histories: Sequence[Sequence[Object]], stalled: Collection[str]) -> list[str]:
+    """What versions of jobs say about a training that makes no progress, but for jobs that a test has stopped."""
+    versions = (version for history in histories for version in tuple(history))
+    found = {
+        f"{_name(version)}: a false alarm: {one['status']} {one['reason']}: {one['message']}": None
+        for version in versions
+        if version["metadata"]["name"] not in stalled
+        for one in _status(version).get("conditions", ())
+        if one["type"] == "Progressing" and one["status"] != "True"
+    }
+    return list(found)
+
+
 def _of_one_job(history: Sequence[Object], checks: Sequence[Check]) -> Iterator[str]:
     for old, new in pairwise(history):
         if "phase" in _status(new):

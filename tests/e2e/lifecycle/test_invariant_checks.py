@@ -9,7 +9,7 @@ import pytest
 
 from e2e.recorder import Recorder
 from support.api_client import Api, ApiError, Object
-from support.invariants import CHECKS
+from support.invariants import CHECKS, false_alarms
 from support.phases import FINISHED, PHASES
 
 NOON, LATER = "2026-01-01T12:00:00Z", "2026-01-01T12:00:09Z"
@@ -114,3 +114,12 @@ def test_a_recorder_that_lists_again_has_a_gap() -> None:
         recorder.check()
     with pytest.raises(AssertionError, match=r"may have missed versions.*too old resource version"):
         recorder.check(known_gaps=0)
+
+
+def test_a_stall_of_a_job_that_no_test_has_stopped_is_a_false_alarm() -> None:
+    progressing = {**READY, "type": "Progressing", "reason": "TrainingStalled", "message": "no step"}
+    history = [RUNNING, _with(RUNNING, conditions=[*RUNNING["status"]["conditions"], progressing])]
+    assert false_alarms([history], {"train"}) == []
+    assert false_alarms([history], {"another"}) == ["team/train: a false alarm: False TrainingStalled: no step"]
+    continues = _with(RUNNING, conditions=[{**progressing, "status": "True"}])
+    assert false_alarms([[continues]], ()) == []

@@ -67,7 +67,7 @@ def end_attempt(cluster: FakeCluster) -> None:
 
 
 NO_SILENCES: dict[str, tuple[dict[str, Any], Callable[[FakeCluster], object]]] = {
-    "a training that has ended, while its program goes on": ({"next_within": 0}, lambda _: None),
+    "a training that has ended, while its program continues": ({"next_within": 0}, lambda _: None),
     "another attempt": ({"attempt": 2}, lambda _: None),
     "a suspended job": ({}, suspend),
     "a job that was suspended meanwhile": ({}, resume),
