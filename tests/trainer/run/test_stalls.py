@@ -17,6 +17,7 @@ from trainer.support.hanging_share import hanging_share
 from trainer.support.waiting import TIMEOUT_SECONDS
 
 PROGRAM = Path(__file__).parent / "programs" / "stalls.py"
+MANY_RANKS = PROGRAM.with_name("many_ranks.py")
 SECONDS = {"HVD_STALL_SECONDS": "6"}
 POD = "the-pod"
 OTHER = "; the other rank waits in the exchange"
@@ -31,6 +32,17 @@ def watch_processes(rank: int) -> list[int]:
     """The watch process of a rank, by their process IDs."""
     children = map(int, Path(f"/proc/{rank}/task/{rank}/children").read_text().split())
     return [each for each in children if b"watch_process" in Path(f"/proc/{each}/cmdline").read_bytes()]
+
+
+def wait_until_all_watch(directory: Path, ranks: int) -> None:
+    """Wait until the watch processes of all ranks answer: they ignore SIGTERM then."""
+    for rank in range(ranks):
+        (watch,) = watch_processes(int((directory / f"process-{rank}").read_text()))
+        ignored = 0
+        while not ignored >> (signal.SIGTERM - 1) & 1:
+            status = Path(f"/proc/{watch}/status").read_text()
+            ignored = int(status.partition("SigIgn:\t")[2].split()[0], 16)
+            time.sleep(0.05)
 
 
 class Log:
@@ -159,3 +171,29 @@ def test_a_deadline_ends_the_attempt_with_the_stacks_of_all_ranks(started: Calla
     assert stacks in output
     assert re.search(r"^rank 0, innermost frame first:\n(  .*\n)*?  .*in disturb\n", stacks, re.MULTILINE)
     assert re.search(r"^rank 1, innermost frame first:\n  .*tensorflow", stacks, re.MULTILINE)
+
+
+def test_of_many_ranks_those_are_named_that_the_others_wait_for_with_one_stack_per_place(
+    start: Any, preloaded_python: list[str], tmp_path: Path
+) -> None:
+    ranks = 64
+    program = [*preloaded_python, str(MANY_RANKS), str(tmp_path), str(ranks)]
+    variables = {"HOROVODJOB_PROGRESS_DEADLINE": "20", "AZ_BATCHAI_STDOUTERR_DIR": str(tmp_path)}
+    log = Log(start(program, 1, SECONDS | variables))
+    log.until("TRAINS")
+    wait_until_all_watch(tmp_path, ranks)
+    send(tmp_path, 37, signal.SIGSTOP)
+    assert log.stall() == f"rank 37 on pod-4 is stopped; the other {ranks - 1} ranks wait in the exchange"
+    send(tmp_path, 37, signal.SIGCONT)
+    log.until("the training continues")
+    (tmp_path / "hang-pod-1").touch()
+    text = r"ranks 8-15 on pod-1: each is computing, or reads its next batch, at hang in many_ranks\.py:\d+; "
+    assert re.fullmatch(rf"{text}the other {ranks - 8} ranks wait in the exchange", log.stall())
+    code, output = log.job.ended()
+    assert code == 137
+    assert re.search(rf"ProgressDeadlineExceeded: .*: {text}", output)
+    stacks = (tmp_path / "stacks-attempt-1.txt").read_text()
+    assert re.findall(r"^(ranks? .*), innermost frame first:$", stacks, re.MULTILINE) == [
+        "ranks 8-15 (8 ranks)",
+        f"ranks 0-7, 16-{ranks - 1} ({ranks - 8} ranks)",
+    ]

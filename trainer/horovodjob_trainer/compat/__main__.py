@@ -47,7 +47,7 @@ def _install(options: Options, launch: Launch) -> None:
     from horovodjob_trainer.compat import keras2
 
     keras2.install()
-    from horovodjob_trainer.compat import datasets, patches, tensorflow1
+    from horovodjob_trainer.compat import datasets, patches, tensorflow1, watch
 
     log_on_rank_0 = _log if launch.rank == 0 else _discard
     tensorflow1.install(options.threads or threads_per_rank(launch, usable_cores()), log_on_rank_0)
@@ -56,6 +56,7 @@ def _install(options: Options, launch: Launch) -> None:
         patches.limit_epochs(options.max_epochs)
     if launch.rank == 0:
         patches.report_progress(launch)
+    watch.watch_trainings(launch)
     if not options.as_is:
         patches.pass_unused_callbacks(log_on_rank_0)
         patches.save_on_rank_0(launch, _log)

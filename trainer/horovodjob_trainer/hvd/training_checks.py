@@ -24,7 +24,6 @@ from horovodjob_trainer.hvd.stop_agreement import StepStopAgreement, stop_agreem
 from horovodjob_trainer.hvd.uneven_steps import REMEDY, step_difference
 from horovodjob_trainer.hvd.usage import USAGE
 from horovodjob_trainer.watch.activity import ACTIVITY
-from horovodjob_trainer.watch.sections import Section
 from horovodjob_trainer.watch.start import is_watched, watched
 
 CallbackList = keras.callbacks.CallbackList
@@ -39,19 +38,14 @@ class StepRecord(FirstBatchCallback):
         self.steps = 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        if self.steps:
-            ACTIVITY.complete_step()
-        elif ACTIVITY.current is Section.EPOCH_END:
-            ACTIVITY.enter(Section.STEP)
+        ACTIVITY.begin_batch(is_first=not self.steps)
         super().on_train_batch_begin(batch, logs)
 
     def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
         ACTIVITY.progress()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        ACTIVITY.complete_step()
-        if ACTIVITY.current is Section.STEP:  # other callbacks can validate or save the model
-            ACTIVITY.enter(Section.EPOCH_END)
+        ACTIVITY.end_epoch()
         super().on_epoch_end(epoch, logs)
 
 

@@ -114,6 +114,19 @@ class Activity:
         self[Field.STEPS] = number
         self[Field.STEP_TIME] = time.time()
 
+    def begin_batch(self, *, is_first: bool) -> None:
+        """Record that `fit` begins a batch of an epoch: the one before is completed."""
+        if not is_first:
+            self.complete_step()
+        elif self.current is Section.EPOCH_END:
+            self.enter(Section.STEP)
+
+    def end_epoch(self) -> None:
+        """Record that `fit` has completed the steps of an epoch: callbacks can validate or save the model."""
+        self.complete_step()
+        if self.current is Section.STEP:
+            self.enter(Section.EPOCH_END)
+
     @contextmanager
     def exchange(self) -> Iterator[None]:
         """Within this context, the rank waits for other ranks."""

@@ -1,0 +1,71 @@
+"""Ranks without a network that train in small steps: `many_ranks.py DIRECTORY RANKS`.
+
+Each rank is a process with its watch process; eight of them have the name of one pod. They exchange outside of graphs,
+over a barrier. The ranks of a pod that finds DIRECTORY/hang-POD hang before their step while it exists.
+"""
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+PER_POD = 8
+directory, ranks = Path(sys.argv[1]), int(sys.argv[2])
+barrier = multiprocessing.get_context("fork").Barrier(ranks)
+
+
+class Ranks:
+    """The exchange between the ranks."""
+
+    def __init__(self, rank: int) -> None:
+        self.number = rank
+
+    def rank(self) -> int:
+        return self.number
+
+    def allgather_object(self, own: Any, **_: Any) -> list[Any]:
+        (directory / f"own-{self.number}").write_text(json.dumps(own))
+        barrier.wait()
+        return [json.loads((directory / f"own-{rank}").read_text()) for rank in range(ranks)]
+
+
+def hang(request: Path) -> None:
+    while request.exists():
+        time.sleep(0.1)
+
+
+def train(rank: int) -> None:
+    from horovodjob_trainer.watch import start  # each rank has its own record
+    from horovodjob_trainer.watch.activity import ACTIVITY
+
+    pod = f"pod-{rank // PER_POD}"
+    os.environ["HOROVODJOB_POD"] = pod
+    (directory / f"process-{rank}").write_text(str(os.getpid()))
+    vars(start)["create_marker"] = lambda: None  # there is no graph
+    steps = 0
+    with start.watched(Ranks(rank)):
+        while True:
+            hang(directory / f"hang-{pod}")
+            with ACTIVITY.exchange():
+                barrier.wait()
+            ACTIVITY.complete_step()
+            steps += 1
+            if steps == 5 and rank == 0:
+                print("TRAINS", flush=True)
+            time.sleep(0.1)
+
+
+processes = []
+for rank in range(ranks):
+    if not (process := os.fork()):
+        train(rank)
+    processes.append(process)
+ended, status = os.wait()
+for process in processes:
+    if process != ended:
+        os.kill(process, signal.SIGKILL)
+sys.exit(128 + os.WTERMSIG(status))
