@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -72,8 +73,8 @@ def command(trainer: Callable[..., list[str]], flags: tuple[object, ...]) -> Cal
 def started(start: Callable[..., Job], command: Any, archive: Path, tmp_path: Path) -> Callable[..., Job]:
     """Starts two ranks, of which one sends a signal to itself in a step and creates the file `signalled`."""
 
-    def job(signal_name: str, *, rank: int, step: int) -> Job:
-        interrupt = {"INTERRUPT": f"{signal_name} step {step}", "INTERRUPT_RANK": str(rank)}
+    def job(signal_name: str, *, rank: int, step: int, **others: str) -> Job:
+        interrupt = {"INTERRUPT": f"{signal_name} step {step}", "INTERRUPT_RANK": str(rank), **others}
         return start(command(tmp_path), 2, variables(archive, INTERRUPT_FILE=str(tmp_path / "signalled"), **interrupt))
 
     return job
@@ -164,6 +165,26 @@ def test_sigterm_to_any_rank_writes_a_checkpoint_of_the_current_step(
     assert resumed.code == 0, resumed.stderr
     words = f"epoch {epoch}" + (f" and {inside} step{'' if inside == 1 else 's'}" if inside else "")
     assert f"Attempt 1: resuming after {words}\n" in resumed.stdout
+    assert_same_bits(tmp_path / MODEL, uninterrupted[1] / MODEL)
+
+
+def test_a_stalled_run_ends_at_its_deadline_without_an_operator_and_resumes_with_the_same_bits(
+    started: Callable[..., Job], uninterrupted: tuple[Any, Path], train: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("secret")
+    with socket.create_server(("127.0.0.1", 0)) as operator:  # accepts connections, and answers nothing
+        variables = {
+            "HOROVODJOB_POD": "pod",
+            "HOROVODJOB_PROGRESS_DEADLINE": "8",
+            "HOROVODJOB_PROGRESS_URL": f"http://127.0.0.1:{operator.getsockname()[1]}/progress",
+            "HOROVODJOB_PROGRESS_TOKEN_FILE": str(tmp_path / "token"),
+        }
+        code, output = started("SIGSTOP", rank=1, step=20, **variables).ended()
+    assert code == 137, output
+    assert re.search(r"horovodjob: ProgressDeadlineExceeded: .*: rank 1 on pod is stopped; the other rank", output)
+    resumed = train(tmp_path, HOROVODJOB_ATTEMPT="2")
+    assert resumed.code == 0, resumed.stderr
+    assert re.search(r"^Attempt 2: resuming after epoch 1( and [0-9]+ steps?)?$", resumed.stdout, re.MULTILINE)
     assert_same_bits(tmp_path / MODEL, uninterrupted[1] / MODEL)
 
 
