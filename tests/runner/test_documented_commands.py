@@ -34,9 +34,11 @@ RUN = {
     "quickstart.md#Without a cluster": "e2e/installation/test_demo.py",
     "releases.md#Install a release": "e2e/installation/test_release.py",
     "releases.md#The version": "release/test_version.py",
+    "runbooks": "e2e/lifecycle/test_runbooks.py",  # not of a node pool, of Prometheus, and not hvj job stacks
     "schedules.md": "charts/test_documented_commands.py",  # not docker, and what shows a pod
     "serving.md": "trainer/run/test_inference.py",
     "trainer.md": "trainer/cli/test_tutorial_pages.py",
+    "troubleshooting.md": "e2e/lifecycle/test_runbooks.py",
     "tutorial-fine-tuning.md": "trainer/cli/test_tutorial_pages.py",
     "tutorial-images.md": "trainer/cli/test_tutorial_pages.py",
     "tutorial-tabular.md": "trainer/cli/test_tutorial_pages.py",
@@ -66,9 +68,7 @@ NOT_RUN = {
     "releases.md#Signatures": "Sigstore",
     "releases.md#Reproducing an image": "a build of minutes",
     "releases.md#Known vulnerabilities": "it needs the advisories of PyPI",
-    "runbooks": "commands with the names of an incident",
     "stalls.md": "e2e/training/test_stalls.py prints stacks",
-    "troubleshooting.md": "commands with the name of a job of the reader",
     "trainer-reference.md": "trainer/hvd/test_elastic.py runs horovodrun, cli/test_configuration.py the settings",
     "tutorial-script.md": "minutes on two cores; trainer/compat/test_tutorial_script.py runs the script on made data",
     "upgrade.md#Without Helm": NODE,
