@@ -47,7 +47,7 @@ from horovodjob_operator.kube.requests.retries import retry_delay_seconds
 from horovodjob_operator.logs import log_effect, log_warning
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5, 300
-# While the API server or Kueue's webhook is away: nobody tells when it is back.
+# While the API server or Kueue's webhook is away: no event reports its return.
 FIRST_FAILURE_SECONDS, LONGEST_FAILURE_SECONDS = 0.5, 30
 # The positions of all jobs of a queue are one request.
 POSITION_SECONDS = 30
