@@ -347,10 +347,14 @@ class MpiOperatorWay(Way):
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": self.name}}
         self.api.create(f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/serviceaccounts", account)
         self.api.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", cluster_admin(self.name))
-        access = operator_kubeconfig(self.api, self.cluster.directory / "mpi-operator.kubeconfig", self.name)
-        with (self.cluster.directory / "log" / "mpi-operator.log").open("wb") as log:
+        self._access = operator_kubeconfig(self.api, self.cluster.directory / "mpi-operator.kubeconfig", self.name)
+        self.start()
+
+    def start(self) -> None:
+        """Starts the process and waits until it leads."""
+        with (self.cluster.directory / "log" / "mpi-operator.log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["setpriv", "--pdeathsig=KILL", "--", *mpi_operator_command(access)], stdout=log, stderr=log
+                ["setpriv", "--pdeathsig=KILL", "--", *mpi_operator_command(self._access)], stdout=log, stderr=log
             )
         self.pid = self._process.pid
         election = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/mpi-operator"
