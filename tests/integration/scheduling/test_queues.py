@@ -44,8 +44,8 @@ def test_the_example_waits_in_its_queue_until_the_quota_is_free(queue: Queue) ->
     room = [{"name": "cpu", "nominalQuota": "500m"}, {"name": "memory", "nominalQuota": "1Gi"}]
     flavors = [{"name": f"{queue.namespace}-spot", "resources": room}]
     queue.change(resourceGroups=[{"coveredResources": ["cpu", "memory"], "flavors": flavors}])
-    first, second = (queue.create(example | {"metadata": example["metadata"] | {"name": name}}) for name in "ab")
-    first.advance_to("Running")
+    first = queue.create(example | {"metadata": example["metadata"] | {"name": "first"}}).advance_to("Running")
+    second = queue.create(example | {"metadata": example["metadata"] | {"name": "second"}})
     assert "insufficient unused quota for cpu" in second.wait_queued("Pending")
     finish(first)
     finish(second)

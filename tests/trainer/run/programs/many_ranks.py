@@ -4,6 +4,7 @@ Each rank is a process with its watch process; eight of them have the name of on
 over a barrier. The ranks of a pod that finds DIRECTORY/hang-POD hang before their step while it exists.
 """
 
+import ctypes
 import json
 import multiprocessing
 import os
@@ -59,9 +60,17 @@ def train(rank: int) -> None:
             time.sleep(0.1)
 
 
+def end_with_parent() -> None:
+    """A test that fails kills mpirun alone."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+end_with_parent()
 processes = []
 for rank in range(ranks):
     if not (process := os.fork()):
+        end_with_parent()
         train(rank)
     processes.append(process)
 ended, status = os.wait()
