@@ -12,8 +12,9 @@ from e2e.namespace import Namespace
 # Posts at its begin and at its end, and prints the responses.
 PROGRAM = """
 import json, os, time, urllib.error, urllib.request
-if os.environ["OMPI_COMM_WORLD_RANK"] != "0":
-    assert "HOROVODJOB_PROGRESS_URL" not in os.environ
+rank = os.environ["OMPI_COMM_WORLD_RANK"]
+if rank != "0":
+    assert ("HOROVODJOB_PROGRESS_URL" in os.environ) == (rank == "1")  # the deputy of rank 0
     raise SystemExit
 def post(progress):
     token = open(os.environ["HOROVODJOB_PROGRESS_TOKEN_FILE"]).read()
@@ -50,7 +51,7 @@ def namespace(module_namespace: Namespace) -> Namespace:
     """The namespace, with all jobs in it."""
     module_namespace.apply(
         *(
-            module_namespace.job(name, ["python3", "-c", PROGRAM], worker={"replicas": 2} | worker)
+            module_namespace.job(name, ["python3", "-c", PROGRAM], worker={"replicas": 3} | worker)
             for name, worker in USERS.items()
         )
     )
