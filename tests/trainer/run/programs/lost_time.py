@@ -1,7 +1,7 @@
 """Trains with delays: `lost_time.py DIRECTORY STEPS INPUT COMPUTE MORE [KILLED]`, times in seconds.
 
-A batch takes INPUT to arrive, a step COMPUTE on rank 0 and MORE than that on rank 1, for which rank 0 waits in the
-exchange. Rank 0 kills itself after the step KILLED. The file times.json beside the directory has its times of each
+A batch takes INPUT to arrive on rank 0, a step COMPUTE there and MORE than that on rank 1, for which rank 0 waits in
+the exchange. Rank 0 kills itself after the step KILLED. The file times.json beside the directory has its times of each
 step: how long it waited for the batch, computed and exchanged.
 """
 
@@ -31,7 +31,7 @@ times = list[tuple[float, float, float]]()
 def batches() -> Iterator[Any]:
     """Batches of a slow share."""
     for _ in range(steps):
-        time.sleep(of_input)
+        time.sleep(0 if hvd.rank() else of_input)  # or rank 0 would wait for the batch of rank 1, too
         yield np.ones((4, 3), np.float32), np.ones((4, 1), np.float32)
 
 

@@ -37,9 +37,8 @@ def disturb() -> str:
     if steps == 5 and hvd.rank() == 0:
         print("TRAINS", flush=True)
     time.sleep(0.02)
-    if not request.exists():
+    if not request.exists() or not (kind := request.read_text()):  # the test is writing it
         return ""
-    kind = request.read_text()
     if kind == "python":
         while request.exists():
             pass
