@@ -94,12 +94,13 @@ class Watch:
         self.post_lock = threading.Lock()
 
     def run(self) -> None:
-        """Answer questions and, for rank 0, check the progress, until the rank has ended."""
+        """Answer questions and, for rank 0 and its deputy, check the progress, until the rank has ended."""
         listener = socket.socket(fileno=self.settings.listener)
-        next_check = time.monotonic() + CHECK_SECONDS
+        if self.settings.rank == 0 or self.is_deputy:
+            # Beside the answers: both can ask each other at once.
+            threading.Thread(target=self._check_regularly, daemon=True).start()
         while True:
-            wait = max(0.0, next_check - time.monotonic())
-            ready, _, _ = select.select([listener.fileno(), self.settings.lifeline], [], [], wait)
+            ready, _, _ = select.select([listener.fileno(), self.settings.lifeline], [], [], CHECK_SECONDS)
             # A process that the rank has forked holds its end of the pipe too.
             if self.settings.lifeline in ready or os.getppid() != self.settings.pid:
                 self._end()
@@ -108,12 +109,14 @@ class Watch:
                 with suppress(OSError):
                     connection, _ = listener.accept()
                     threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
-            if (now := time.monotonic()) >= next_check:
-                if now - next_check > PAUSE_SECONDS:
-                    self.observed_since = now
-                if self.settings.rank == 0 or self.is_deputy:
-                    self.check()
-                next_check = time.monotonic() + CHECK_SECONDS
+
+    def _check_regularly(self) -> None:
+        while True:
+            before = time.monotonic()
+            time.sleep(CHECK_SECONDS)
+            if (now := time.monotonic()) - before > CHECK_SECONDS + PAUSE_SECONDS:
+                self.observed_since = now
+            self.check()
 
     def _answer(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):
