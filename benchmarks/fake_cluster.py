@@ -71,7 +71,7 @@ def create_node(api: Api, name: str) -> None:
     api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
 
 
-def is_ready(node: Object) -> bool:
-    """Whether kwok has taken the node."""
-    conditions = node["status"].get("conditions", ())
+def is_ready(found: Object) -> bool:
+    """Whether a pod is ready, or a node: kwok has taken it."""
+    conditions = found["status"].get("conditions", ())
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

@@ -7,7 +7,6 @@ path of mpi-operator, built from its module; the nodes are fake (benchmarks/fake
 """
 
 import asyncio
-import contextlib
 import itertools
 import os
 import random
@@ -15,28 +14,29 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from audit import calls
-from fake_cluster import FakeCluster
+from fake_cluster import FakeCluster, is_ready
 from load_ways import MpiOperatorWay, OperatorWay, Way
 from observer import JOB, ROLE
 
 from support.api_client import JOBS, Api, Object, wait_for
+from support.job_driver import timestamp
 from support.kueue.controller import Kueue
 from support.kueue.queues import (
     API,
     LABEL,
-    LAUNCHER_CPU,
     PRIORITY_LABEL,
-    WORKER_CPU,
+    REQUESTS,
     Queue,
-    QuotaRecorder,
+    condition_of,
     create_priority_classes,
-    quota_violations,
+    recorded_violations,
+    workload_of,
 )
 
 NUMBERS = itertools.count(1)
@@ -114,8 +114,8 @@ class HorovodJobs(Side):
 
     def body(self, name: str, workers: int, *, ends: bool) -> Object:
         body = self.way.job(name, workers, ends=ends)
-        body["spec"]["worker"] |= requests(WORKER_CPU)
-        body["spec"]["launcher"] |= requests(LAUNCHER_CPU)
+        body["spec"]["worker"] |= REQUESTS["worker"]
+        body["spec"]["launcher"] |= REQUESTS["launcher"]
         return body
 
     def phase(self, job: Object) -> str:
@@ -141,9 +141,9 @@ class MpiJobs(Side):
 
     def body(self, name: str, workers: int, *, ends: bool) -> Object:
         body = self.way.job(name, workers, ends=ends)
-        for role, cpu in (("Launcher", LAUNCHER_CPU), ("Worker", WORKER_CPU)):
-            (container,) = body["spec"]["mpiReplicaSpecs"][role]["template"]["spec"]["containers"]
-            container |= requests(cpu)
+        for role, fields in REQUESTS.items():
+            (container,) = body["spec"]["mpiReplicaSpecs"][role.title()]["template"]["spec"]["containers"]
+            container |= fields
         return body
 
     def phase(self, job: Object) -> str:
@@ -156,11 +156,6 @@ class MpiJobs(Side):
 
     def start(self) -> None:
         self.way.start()
-
-
-def requests(cpu: int) -> Object:
-    """Resources of a container, in thousandths of a CPU."""
-    return {"resources": {"requests": {"cpu": f"{cpu}m"}}}
 
 
 @dataclass
@@ -202,18 +197,11 @@ class Run:
     @property
     def workload(self) -> Object:
         """The newest Workload of the job."""
-        uid = self.job["metadata"]["uid"]
-        mine = [
-            one
-            for one in self.side.api.items(f"{API}/namespaces/{self.namespace}/workloads")
-            if any(owner["uid"] == uid for owner in one["metadata"].get("ownerReferences", ()))
-        ]
-        return max(mine, key=lambda one: int(one["metadata"]["resourceVersion"]), default={})
+        return workload_of(self.side.api, self.namespace, self.job["metadata"]["uid"])
 
     def workload_condition(self, kind: str) -> str:
         """Status of a condition of the Workload."""
-        conditions = self.workload.get("status", {}).get("conditions", ())
-        return next((str(one["status"]) for one in conditions if one["type"] == kind), "absent")
+        return str(condition_of(self.workload, kind).get("status", "absent"))
 
     def patch_workload(self, body: Object) -> None:
         metadata = self.workload["metadata"]
@@ -233,20 +221,11 @@ class Run:
         """Reports that mpirun has ended."""
         (pod,) = self.pods("launcher", "mpi-launcher")
         reason = "Error" if exit_code else "Completed"
-        ended = {"terminated": {"exitCode": exit_code, "reason": reason, "finishedAt": now()}}
+        ended = {"terminated": {"exitCode": exit_code, "reason": reason, "finishedAt": timestamp()}}
         statuses = [one | {"ready": False, "state": ended} for one in pod["status"]["containerStatuses"]]
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
         phase = "Failed" if exit_code else "Succeeded"
         self.side.api.patch(path, {"status": {"phase": phase, "containerStatuses": statuses}})
-
-
-def now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def is_ready(pod: Object) -> bool:
-    conditions = pod["status"].get("conditions", ())
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def seen(condition: Callable[[], Any], seconds: float = SOON) -> float | None:
@@ -382,7 +361,7 @@ def kills(side: Side) -> str:
     """40 jobs, each fifth urgent, room for 4, while operator and Kueue are killed at random moments."""
     choose = random.Random(1)
     queue = new_queue(side, *[2] * 4)
-    with recorded(side, queue.namespace) as violations:
+    with recorded_violations(side.api, queue.namespace) as violations:
         begin = time.monotonic()
         for number in range(40):
             side.submit(queue, f"job-{number}", ends=True, priority="urgent" if number % 5 == 4 else "")
@@ -405,7 +384,7 @@ def kills(side: Side) -> str:
 def many(side: Side) -> str:
     """200 jobs of two workers, room for 20: seconds, and calls of the operator for each job."""
     queue = new_queue(side, *[2] * 20)
-    with recorded(side, queue.namespace) as violations:
+    with recorded_violations(side.api, queue.namespace) as violations:
         since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         begin = time.monotonic()
         for number in range(200):
@@ -425,22 +404,6 @@ def many(side: Side) -> str:
 def used(queue: Queue) -> int:
     """Jobs that reserve quota."""
     return int(queue.api.get(f"{API}/clusterqueues/{queue.cluster_queue}")["status"].get("reservingWorkloads", 0))
-
-
-@contextlib.contextmanager
-def recorded(side: Side, namespace: str) -> Iterator[list[str]]:
-    """Adds to the list, at the end, the pods that ran without quota."""
-    recorders = (
-        QuotaRecorder(side.api, f"{API}/namespaces/{namespace}/workloads"),
-        QuotaRecorder(side.api, f"/api/v1/namespaces/{namespace}/pods"),
-    )
-    for recorder in recorders:
-        recorder.start()
-    violations: list[str] = []
-    yield violations
-    for recorder in recorders:
-        recorder.end()
-    violations += quota_violations(*recorders)
 
 
 SCENARIOS: tuple[Callable[[Side], str], ...] = (

@@ -26,7 +26,7 @@ from support.control_plane.watch_threads import EventRecorder, Kubelet, Recorder
 from support.invariants import OF_THE_OPERATOR_ALONE, violations
 from support.job_driver import Job, restricted_pod, submit
 from support.kueue.controller import Kueue
-from support.kueue.queues import API, Queue, QuotaRecorder, create_priority_classes, quota_violations
+from support.kueue.queues import Queue, create_priority_classes, recorded_violations
 from support.operator_process import STARTED, Operator
 
 NUMBERS = itertools.count(1)
@@ -156,18 +156,11 @@ def kueue(control_plane: OperatorControlPlane, api: Api, tmp_path_factory: pytes
 @pytest.fixture
 def queue(api: Api, kueue: Kueue, namespace: str, operator: Operator) -> Iterator[Queue]:
     """A queue with room for one job of two workers; no pod may ever run without quota, and no quota remain."""
-    recorders = (
-        QuotaRecorder(api, f"{API}/namespaces/{namespace}/workloads"),
-        QuotaRecorder(api, f"/api/v1/namespaces/{namespace}/pods"),
-    )
-    for recorder in recorders:
-        recorder.start()
-    made = Queue(api, namespace, 2)
-    yield made
-    made.remove_node()
-    for recorder in recorders:
-        recorder.end()
-    assert list(quota_violations(*recorders)) == []
+    with recorded_violations(api, namespace) as quota_violations:
+        made = Queue(api, namespace, 2)
+        yield made
+        made.remove_node()
+    assert quota_violations == []
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from support.control_plane.operator_control_plane import (
     operator_kubeconfig,
 )
 from support.kueue.controller import Kueue
-from support.kueue.queues import API, Queue, QuotaRecorder, create_priority_classes, quota_violations
+from support.kueue.queues import API, Queue, create_priority_classes, recorded_violations
 from support.operator_process import Operator
 
 NUMBERS = itertools.count(1)
@@ -79,16 +79,9 @@ def namespace(cluster: Cluster) -> str:
 @pytest.fixture
 def check_quota(cluster: Cluster, namespace: str) -> Iterator[None]:
     """Fails a test in which a pod ran without quota, or quota was left or given back too early."""
-    recorders = (
-        QuotaRecorder(cluster.api, f"{API}/namespaces/{namespace}/workloads"),
-        QuotaRecorder(cluster.api, f"/api/v1/namespaces/{namespace}/pods"),
-    )
-    for recorder in recorders:
-        recorder.start()
-    yield
-    for recorder in recorders:
-        recorder.end()
-    assert list(quota_violations(*recorders)) == []
+    with recorded_violations(cluster.api, namespace) as violations:
+        yield
+    assert violations == []
     assert cluster.operator.errors() == []
 
 

@@ -1,5 +1,6 @@
 """A queue of Kueue for one namespace, the jobs in it, and the rule that pods and quota belong together."""
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -122,13 +123,7 @@ class QueuedJob(Job):
     @property
     def workload(self) -> Object:
         """The Workload that waits for the job, or holds its quota; an empty object without one."""
-        items = self.api.get(f"{API}/namespaces/{self.namespace}/workloads")["items"]
-        mine = [
-            item
-            for item in items
-            if any(owner["uid"] == self.uid for owner in item["metadata"].get("ownerReferences", ()))
-        ]
-        return max(mine, key=lambda item: int(item["metadata"]["resourceVersion"]), default={})
+        return workload_of(self.api, self.namespace, self.uid)
 
     def workload_path(self) -> str:
         """Path of the Workload."""
@@ -136,8 +131,7 @@ class QueuedJob(Job):
 
     def workload_condition(self, kind: str) -> Object:
         """The condition of this type of the Workload, or an empty object."""
-        conditions = self.workload.get("status", {}).get("conditions", ())
-        return next((one for one in conditions if one["type"] == kind), {})
+        return condition_of(self.workload, kind)
 
     def wait_for_workload(self, kind: str, *, status: str = "True", reason: str = "") -> Object:
         """Waits for a condition of the Workload."""
@@ -188,6 +182,22 @@ class QuotaRecorder(Watch):
         self.versions.append((int(event["object"]["metadata"]["resourceVersion"]), event["type"], event["object"]))
 
 
+@contextlib.contextmanager
+def recorded_violations(api: Api, namespace: str) -> Iterator[list[str]]:
+    """The quota violations of a namespace within this context, which are in the list at its end."""
+    recorders = (
+        QuotaRecorder(api, f"{API}/namespaces/{namespace}/workloads"),
+        QuotaRecorder(api, f"/api/v1/namespaces/{namespace}/pods"),
+    )
+    for recorder in recorders:
+        recorder.start()
+    violations: list[str] = []
+    yield violations
+    for recorder in recorders:
+        recorder.end()
+    violations += quota_violations(*recorders)
+
+
 def quota_violations(workloads: QuotaRecorder, pods: QuotaRecorder) -> Iterator[str]:
     """Pods that were created without quota, and quota that was given back while pods held it, as sentences.
 
@@ -218,16 +228,27 @@ def quota_violations(workloads: QuotaRecorder, pods: QuotaRecorder) -> Iterator[
                 yield f"pod {metadata['name']} was created without quota of {held[owner][0]}"
 
 
+def workload_of(api: Api, namespace: str, uid: str) -> Object:
+    """The Workload that was written last of those of a job; an empty object without one."""
+    items = api.get(f"{API}/namespaces/{namespace}/workloads")["items"]
+    mine = [item for item in items if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences", ()))]
+    return max(mine, key=lambda item: int(item["metadata"]["resourceVersion"]), default={})
+
+
+def condition_of(workload: Object, kind: str) -> Object:
+    """A condition of a Workload, or an empty object."""
+    conditions = workload.get("status", {}).get("conditions", ())
+    return next((one for one in conditions if one["type"] == kind), {})
+
+
 def has_reservation(workload: Object) -> bool:
     """Whether quota is reserved for a Workload."""
-    conditions = workload.get("status", {}).get("conditions", ())
-    return any(one["type"] == "QuotaReserved" and one["status"] == "True" for one in conditions)
+    return bool(condition_of(workload, "QuotaReserved").get("status") == "True")
 
 
 def is_finished(workload: Object) -> bool:
     """Whether a Workload has given its quota back without end."""
-    conditions = workload.get("status", {}).get("conditions", ())
-    return any(one["type"] == "Finished" and one["status"] == "True" for one in conditions)
+    return bool(condition_of(workload, "Finished").get("status") == "True")
 
 
 def create_or_replace(api: Api, path: str, body: Object) -> Object:

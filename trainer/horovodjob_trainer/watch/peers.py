@@ -54,15 +54,17 @@ def ask(peers: Sequence[Peer], question: str, token: str) -> dict[int, dict[str,
 
 def _ask(peer: Peer, question: str, token: str) -> dict[str, Any] | None:
     for address in peer.addresses:
-        with (
-            suppress(OSError, ValueError),
-            socket.create_connection((address, peer.port), TIMEOUT_SECONDS) as connection,
-        ):
-            connection.settimeout(ANSWER_SECONDS)
-            connection.sendall(json.dumps({"token": token, "question": question}).encode() + b"\n")
-            answer = json.loads(_line(connection))
+        with suppress(OSError, ValueError):
+            answer = json.loads(_answer(address, peer.port, question, token))
             return answer if isinstance(answer, dict) else None
     return None
+
+
+def _answer(address: str, port: int, question: str, token: str) -> bytes:
+    with socket.create_connection((address, port), TIMEOUT_SECONDS) as connection:
+        connection.settimeout(ANSWER_SECONDS)
+        connection.sendall(json.dumps({"token": token, "question": question}).encode() + b"\n")
+        return _line(connection)
 
 
 def deputy_rank(ranks: Sequence[Mapping[str, Any]]) -> int | None:
@@ -75,11 +77,8 @@ def is_alive(peer: Peer, token: str) -> bool:
     """Whether a watch process answers, or its host does: it refuses connections to a process that has ended."""
     for address in peer.addresses:
         try:
-            with socket.create_connection((address, peer.port), TIMEOUT_SECONDS) as connection:
-                connection.settimeout(ANSWER_SECONDS)
-                connection.sendall(json.dumps({"token": token, "question": "usage"}).encode() + b"\n")
-                if _line(connection):
-                    return True
+            if _answer(address, peer.port, "usage", token):
+                return True
         except ConnectionRefusedError:
             return True
         except OSError:
