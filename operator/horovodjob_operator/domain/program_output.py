@@ -49,8 +49,12 @@ def rank_with_gpu_error(text: str) -> int | None:
 
 
 def failure_lines(text: str) -> str:
-    """The output without bars and without what mpirun says twice; all of it if there is nothing else."""
-    lines = _rows(text)
+    """The output without bars and without what mpirun says twice, or all of it if there is nothing else.
+
+    What a shell writes of a rank that was ended by a signal is never a part: it does not say more than the exit code,
+    and mpirun can end without its own sentence about the rank.
+    """
+    lines = [line for line in _rows(text) if not END_BY_SIGNAL.match(TAG.sub("", line).strip())]
     own = [line for line in _without_blocks(lines, REPETITION) if not BAR.search(line)]
     return "\n".join(own if any(line.strip() for line in own) else lines).strip()
 

@@ -119,6 +119,16 @@ def test_an_error_contains_its_cause_and_the_last_lines_of_the_log(
     assert (error.pod, error.exit_code, error.message) == (pod, 137, message[:2048])
 
 
+@pytest.mark.parametrize("words", ["Killed\nKilled\n", "[1,1]<stderr>:Killed\n"])
+def test_the_words_of_a_shell_do_not_replace_the_signal_when_mpirun_says_nothing(
+    running: FakeCluster, words: str
+) -> None:
+    running.end_container("cifar-launcher", 137, "Error", words)
+    running.wait(11)
+    running.reconcile()
+    assert running.status.errors[-1].message == "mpirun ended with exit code 137, killed by signal 9"
+
+
 def test_an_evicted_worker_counts_as_a_preemption(running: FakeCluster) -> None:
     message = "The node was low on resource: memory."
     running.update_pod(
