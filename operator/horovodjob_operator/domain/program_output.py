@@ -24,6 +24,7 @@ IGNORED = re.compile(r"^Exception ignored (?:in|while)\b")
 GROUP = re.compile(r"^ *\+ Exception Group\b")
 FRAME = re.compile(r"^ *(?:\| ?|\+[-+ 0-9.]*$|\+ Exception Group *)")
 DEADLINE = "horovodjob: ProgressDeadlineExceeded: "
+LAST_STEP = re.compile(r"without a (?:(first step)|step after step (\d+))$")
 TRACEBACK = re.compile(r"(?<!^)((?:\[\d+,\d+\]<stderr>: ?)?Traceback \(most recent call last\):)", re.MULTILINE)
 # What CUDA, the driver and NCCL write of a device that has failed; other errors of CUDA are mostly those of a program.
 GPU_ERROR = re.compile(
@@ -40,6 +41,12 @@ def progress_deadline(text: str) -> str:
     """What the watch of rank 0 wrote before it ended an attempt that made no progress; empty if it did not."""
     lines = (TAG.sub("", line).strip() for line in text.splitlines())
     return next((line.removeprefix(DEADLINE) for line in lines if line.startswith(DEADLINE)), "")
+
+
+def steps_of_deadline(sentence: str) -> int | None:
+    """The number of the last step that such a sentence names; 0 if it says that there was none, None if neither."""
+    found = LAST_STEP.search(sentence)
+    return None if found is None else 0 if found[1] else int(found[2])
 
 
 def rank_with_gpu_error(text: str) -> int | None:

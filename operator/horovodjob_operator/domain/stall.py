@@ -114,12 +114,20 @@ def _condition(job: HorovodJob, status: str, reason: Reason, message: str, now: 
 
 
 def restarts_without_step(errors: Sequence[JobError]) -> int:
-    """How many attempts in a row, up to the newest, ended at the deadline without a step that was new for the job."""
-    stalls: list[JobError] = []
-    for error in reversed(errors):
-        is_next = not stalls or stalls[-1].attempt == error.attempt + 1
-        if error.reason != Reason.PROGRESS_DEADLINE_EXCEEDED or error.steps is None or not is_next:
+    """How many attempts in a row, up to the newest, ended at the deadline without a step that was new for the job.
+
+    Another end between them, such as a disruption, says nothing about steps. An attempt without an error ends the row:
+    a suspension has ended it.
+    """
+    newest = list({error.attempt: error for error in errors}.values())
+    if not newest or newest[-1].reason != Reason.PROGRESS_DEADLINE_EXCEEDED:
+        return 0
+    steps: list[int] = []
+    for number, error in enumerate(reversed(newest)):
+        if error.attempt != newest[-1].attempt - number:
             break
-        stalls.append(error)
-    steps = [error.steps or 0 for error in stalls]
+        if error.reason == Reason.PROGRESS_DEADLINE_EXCEEDED:
+            if error.steps is None:  # the program does not know which steps it does again
+                break
+            steps.append(error.steps)
     return next((n for n, step in enumerate(steps[:-1]) if step > max(steps[n + 1 :])), max(len(steps) - 1, 0))

@@ -44,8 +44,8 @@ class Stall(Model):
     blamed: tuple[BlamedRank, ...] = Field((), max_length=MAX_BLAMED)
     others: Annotated[Line, Field(max_length=1000)] = ""
     """What the other ranks do."""
-    steps: Count = 0
-    """The number of the last completed step."""
+    steps: Count | None = None
+    """The number of the last completed step; 0 if the attempt has none, None if the program does not know it."""
     is_over: bool = False
     """The deadline of the user has passed, and the watch ends the attempt."""
 

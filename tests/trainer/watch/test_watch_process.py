@@ -85,6 +85,17 @@ def test_a_rank_is_silent_only_after_so_long_that_it_is_certain(
     assert not watch.state().is_blocked
 
 
+@pytest.mark.parametrize(("position", "missing"), [(120, "a step after step 120"), (None, "a step")])
+def test_only_a_run_knows_whether_a_step_was_new(
+    rank: Activity, watch: Watch, position: int | None, missing: str
+) -> None:
+    """The operator reads this from the log, if it gets no report."""
+    assert (watch._known_steps(), watch._missing_step()) == (0, "a first step")
+    rank.enter(Section.START)
+    rank.complete_step(position)
+    assert (watch._known_steps(), watch._missing_step()) == (position, missing)
+
+
 # ---- the deputy of rank 0
 
 

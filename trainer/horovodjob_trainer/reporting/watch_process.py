@@ -292,7 +292,7 @@ class Watch:
         self._post_stall(found, is_over=True)
         if self.client is not None:
             self.client.close()
-        say(f"{ENDED}: {text}; the attempt ends after {deadline:g} s without a step")
+        say(f"{ENDED}: {text}; the attempt ends after {deadline:g} s without {self._missing_step()}")
         sys.stderr.flush()
         os.kill(self.settings.pid, signal.SIGKILL)  # mpirun then ends the other ranks
         os._exit(0)
@@ -326,10 +326,21 @@ class Watch:
             "usualSeconds": round(self.numbers[Field.STEP_SECONDS], 4) or None,
             "blamed": blamed[:MAX_BLAMED],
             "others": "; ".join(filter(None, (more, found.others)))[:MAX_TEXT],
-            "steps": int(self.numbers[Field.STEPS]),
             "isOver": is_over,
         }
+        if (steps := self._known_steps()) is not None:
+            self.stall["steps"] = steps
         self._post_all()
+
+    def _known_steps(self) -> int | None:
+        """The number of the last step; 0 if there is none, None if the program does not know what it does again."""
+        steps = int(self.numbers[Field.STEPS])
+        return steps if self.numbers[Field.HAS_POSITION] or not steps else None
+
+    def _missing_step(self) -> str:
+        """What did not happen until the deadline: the operator reads the number of the step from it."""
+        steps = self._known_steps()
+        return "a step" if steps is None else f"a step after step {steps}" if steps else "a first step"
 
     def _last_step(self) -> datetime:
         """When the last step was completed; without one, when the section began."""

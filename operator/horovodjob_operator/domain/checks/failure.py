@@ -22,7 +22,12 @@ from horovodjob_operator.domain.job_errors import errors_after
 from horovodjob_operator.domain.messages import count_text, exit_code_text
 from horovodjob_operator.domain.pods.pod import ContainerTermination, Pod
 from horovodjob_operator.domain.pods.termination_message import termination_reason, unreachable_hosts
-from horovodjob_operator.domain.program_output import program_sentence, progress_deadline, rank_with_gpu_error
+from horovodjob_operator.domain.program_output import (
+    program_sentence,
+    progress_deadline,
+    rank_with_gpu_error,
+    steps_of_deadline,
+)
 from horovodjob_operator.domain.stall import (
     MAX_RESTARTS_WITHOUT_STEP,
     blamed_pod,
@@ -53,15 +58,15 @@ def attempt_failed(context: JobContext) -> Outcome | None:
     if failure.is_disruption and failure.is_worker_loss and policy.on_worker_loss is OnWorkerLoss.FAIL:
         message = f"{failure.message} (attempt {status.attempt}; runPolicy.onWorkerLoss is {policy.on_worker_loss})"
         return Outcome(Phase.FAILED, failure.reason, message, failure=failure)
+    errors = errors_after(context.job, failure, context.now.replace(microsecond=0))
+    if restarts_without_step(errors) >= MAX_RESTARTS_WITHOUT_STEP:  # says more than the limit, whose default is as many
+        message = failure.description(f"{MAX_RESTARTS_WITHOUT_STEP} restarts in a row have completed no new step")
+        return Outcome(Phase.FAILED, failure.reason, message, failure=failure, exit_code=failure.exit_code)
     if not failure.is_disruption and status.restarts >= limit:
         message = failure.description(f"attempt {status.attempt}", f"runPolicy.backoffLimit is {limit}")
         return Outcome(
             Phase.FAILED, Reason.BACKOFF_LIMIT_EXCEEDED, message, failure=failure, exit_code=failure.exit_code
         )
-    errors = errors_after(context.job, failure, context.now.replace(microsecond=0))
-    if restarts_without_step(errors) >= MAX_RESTARTS_WITHOUT_STEP:
-        message = failure.description(f"{MAX_RESTARTS_WITHOUT_STEP} restarts in a row have completed no new step")
-        return Outcome(Phase.FAILED, failure.reason, message, failure=failure, exit_code=failure.exit_code)
     message = _restart_message(context, failure)
     return Outcome(Phase.RESTARTING, failure.reason, message, failure=failure, exit_code=failure.exit_code)
 
@@ -262,7 +267,8 @@ def _container_failure(context: JobContext, pod: Pod, end: ContainerTermination)
         # The report has not arrived, such as because there was no operator then.
         pods, words = context.observed.pods, set(re.findall(r"[\w.-]+", found))
         nodes = blamed_nodes((each for each in pods if each.name in words), pods)
-        return Failure(Reason.PROGRESS_DEADLINE_EXCEEDED, found, pod, exit_code=end.exit_code, nodes=nodes)
+        steps = steps_of_deadline(found)
+        return Failure(Reason.PROGRESS_DEADLINE_EXCEEDED, found, pod, exit_code=end.exit_code, steps=steps, nodes=nodes)
     program = "the launcher's command" if context.job.spec.launcher_command else "mpirun"
     message = f"{program} ended with {exit_code_text(end.exit_code)}"
     sentence = program_sentence(end.message, is_killed=end.exit_code > 128)

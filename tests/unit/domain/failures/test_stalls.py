@@ -132,28 +132,46 @@ def test_an_end_at_the_deadline_while_there_was_no_operator_is_known_by_the_log(
     assert sentence in running.status.errors[-1].message
 
 
+EVICTED = "evicted"
+
+
+@pytest.mark.parametrize("limit", [3, 1000])
+@pytest.mark.parametrize("is_heard", [True, False])
 @pytest.mark.parametrize(
-    ("steps", "phases"),
+    ("steps", "fails"),
     [
-        ([120, 120, 100, 120], ["Restarting", "Restarting", "Restarting", "Failed"]),
-        ([0, 0, 0, 0], ["Restarting", "Restarting", "Restarting", "Failed"]),
-        ([120, 121, 120, 120], ["Restarting"] * 4),
-        ([120, 120, 120, 130], ["Restarting"] * 4),
+        ([120, 120, 100, 120], True),
+        ([0, 0, 0, 0], True),
+        ([120, EVICTED, 0, EVICTED, 120, 120], True),
+        ([120, 121, 120, 120], False),
+        ([120, 120, 120, 130], False),
+        ([120, 120, None, 120], False),
+        ([120, 120, 120, EVICTED], False),
     ],
 )
-def test_three_restarts_without_a_new_step_end_the_job(steps: list[int], phases: list[str]) -> None:
-    cluster = FakeCluster(training_job(runPolicy={"progressDeadlineSeconds": 600, "backoffLimit": 1000}))
-    found = []
+def test_three_restarts_without_a_new_step_end_the_job(
+    steps: list[Any], fails: bool, is_heard: bool, limit: int
+) -> None:
+    """With the default limit of restarts too, and if there is no operator when the attempts end."""
+    cluster = FakeCluster(training_job(runPolicy={"progressDeadlineSeconds": 600, "backoffLimit": limit}))
     for attempt, step in enumerate(steps, 1):
+        assert cluster.status.phase is not Phase.FAILED
         cluster.start()
-        cluster.stall_report = report(attempt, steps=step, isOver=True)
+        if step == EVICTED:
+            cluster.update_pod("cifar-worker-1", phase="Failed", reason="Evicted", disruption="EvictionByEvictionAPI")
+        elif is_heard:
+            cluster.stall_report = report(attempt, steps=step, isOver=True)
+        else:
+            since = f"a step after step {step}" if step else "a step" if step is None else "a first step"
+            log = "horovodjob: ProgressDeadlineExceeded: no step since 14:32:10Z; the attempt ends after 600 s without"
+            cluster.end_container("cifar-launcher", 137, message=f"{log} {since}")
+            cluster.wait(60)
         cluster.reconcile()
-        found.append(str(cluster.status.phase))
         cluster.remove_terminating_pods()
         cluster.wait(3600)
-    assert found == phases
-    if "Failed" in phases:
-        failed = cluster.status.condition(ConditionType.FAILED)
+    failed = cluster.status.condition(ConditionType.FAILED)
+    assert (cluster.status.phase is Phase.FAILED) is (fails or (limit == 3 and EVICTED not in steps))
+    if fails:
         assert failed is not None
         assert failed.reason == "ProgressDeadlineExceeded"
         assert "3 restarts in a row have completed no new step" in failed.message
