@@ -14,7 +14,6 @@ from horovodjob_operator.controller.children.quota_line import QuotaLine
 from horovodjob_operator.controller.clock import now
 from horovodjob_operator.controller.jobs.job_store import JobStore
 from horovodjob_operator.controller.jobs.reporting_jobs import ReportingJobs
-from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.controller.watches.event_handlers import EventHandlers
 from horovodjob_operator.controller.watches.kopf_settings import kopf_settings, register
@@ -25,19 +24,20 @@ from horovodjob_operator.errors import OperatorError
 from horovodjob_operator.http_servers import HttpServers
 from horovodjob_operator.kube.admission_policy import report_missing_policy
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
-from horovodjob_operator.kube.caches.workload_cache import WorkloadCache
 from horovodjob_operator.kube.lease import Lease
 from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_operator.kube.requests.object_paths import NAMESPACES_PATH, pods_path
-from horovodjob_operator.kube.requests.queue_api import QueueApi
 from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kube.requests.writer import Writer
 from horovodjob_operator.kube.watches.job_list import FINISHED, JobList
 from horovodjob_operator.kube.watches.job_watch import ForbiddenRetry, JobWatch, UnfinishedJobList
 from horovodjob_operator.kube.watches.object_watch import ObjectWatch, WatchHandlers
 from horovodjob_operator.kube.watches.quota_watch import QuotaWatch
-from horovodjob_operator.kube.watches.workload_watch import WorkloadWatch
+from horovodjob_operator.kueue.kueue_api import KueueApi
+from horovodjob_operator.kueue.workload_cache import WorkloadCache
+from horovodjob_operator.kueue.workload_reconciler import WorkloadReconciler
+from horovodjob_operator.kueue.workload_watch import WorkloadWatch
 from horovodjob_operator.loop_thread import LoopThread
 from horovodjob_operator.metrics import (
     LEADER,
@@ -76,14 +76,14 @@ class Process:
         self.store, self.pods, workloads = JobStore(), PodCache(), WorkloadCache()
         self.preflight = Preflight(settings.preflight_hosts) if settings.preflight_hosts else None
         reader, writer = Reader(client), Writer(client, settings.identity)
-        queueing = Queueing(workloads, QueueApi(client))
+        workload_reconciler = WorkloadReconciler(workloads, KueueApi(client))
         self.quota_line = QuotaLine(self.store, self.pods, reader, now)
         self.reconciler = Reconciler(
             self.pods,
             writer,
             reader,
             now,
-            queueing,
+            workload_reconciler,
             settings.progress_url,
             self.quota_line,
             self.preflight,

@@ -13,7 +13,6 @@ from horovodjob.api.constants import LABEL_ATTEMPT, LABEL_JOB, LABEL_REPLICA_IND
 from horovodjob_operator.controller.children.quota_line import QuotaLine
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.jobs.job_store import JobStore
-from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.controller.watches.event_handlers import EventHandlers
@@ -21,11 +20,12 @@ from horovodjob_operator.controller.watches.namespace_selection import Namespace
 from horovodjob_operator.controller.work_queue import WorkQueue
 from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.kube.caches.pod_cache import PodCache
-from horovodjob_operator.kube.caches.workload_cache import WorkloadCache
 from horovodjob_operator.kube.requests.api_client import ApiClient
-from horovodjob_operator.kube.requests.queue_api import QueueApi
 from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kube.requests.writer import Writer
+from horovodjob_operator.kueue.kueue_api import KueueApi
+from horovodjob_operator.kueue.workload_cache import WorkloadCache
+from horovodjob_operator.kueue.workload_reconciler import WorkloadReconciler
 from horovodjob_operator.metrics import REGISTRY
 from unit.domain.fake_cluster import FakeCluster, training_job
 
@@ -58,8 +58,8 @@ def pod_cache() -> PodCache:
     return pods
 
 
-def no_queues(client: ApiClient) -> Queueing:
-    return Queueing(WorkloadCache(), QueueApi(client))
+def no_queues(client: ApiClient) -> WorkloadReconciler:
+    return WorkloadReconciler(WorkloadCache(), KueueApi(client))
 
 
 def event_handlers(store: JobStore, pods: PodCache, work_queue: WorkQueue) -> EventHandlers:

@@ -18,17 +18,17 @@ from horovodjob_operator.controller.jobs.job_store import FinishedJob
 from horovodjob_operator.controller.jobs.status_writer import StatusWriter
 from horovodjob_operator.controller.node_conditions import NodeConditions
 from horovodjob_operator.controller.pod_events import PodEvents
-from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.plan import Plan, plan_for, plan_for_deleted_job
-from horovodjob_operator.domain.queues.queue import admitted_job, is_dispatched
 from horovodjob_operator.domain.status import next_status, status_with_held_quota
 from horovodjob_operator.errors import AdmissionConflict, ClusterError, OperatorError
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
 from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kube.requests.writer import Writer
+from horovodjob_operator.kueue.queue import admitted_job, is_dispatched
+from horovodjob_operator.kueue.workload_reconciler import WorkloadReconciler
 
 # Without pods to wait for, the next phase follows at once.
 FOLLOWED_PHASES = (Phase.TERMINATING, Phase.SUSPENDED)
@@ -47,14 +47,14 @@ class Reconciler:
         writer: Writer,
         reader: Reader,
         clock: Callable[[], datetime],
-        queueing: Queueing,
+        workload_reconciler: WorkloadReconciler,
         progress_url: str,
         quota_line: QuotaLine,
         preflight: Preflight | None = None,
         *,
         reads_nodes: bool = False,
     ) -> None:
-        self._pods, self._clock, self._queueing = pods, clock, queueing
+        self._pods, self._clock, self._workload_reconciler = pods, clock, workload_reconciler
         self.events, self.hearing = EventPoster(writer), Hearing()
         self._status_writer = StatusWriter(writer, self.events)
         self._pod_events = PodEvents(reader)
@@ -99,15 +99,15 @@ class Reconciler:
         if state.unreadable_status is not None:
             await self._status_writer.write_unreadable(state, now)
             return Requeue()
-        if not self._queueing.is_known(job):
+        if not self._workload_reconciler.is_known(job):
             return Requeue()
         has_scripts = self._pods.has_scripts(job.metadata.namespace)
-        queue = self._queueing.queue(state)
+        queue = self._workload_reconciler.queue(state)
         pods = self._pods.of_job(job.key).values()
         silence = self.hearing.silence(state, pods)
         observed = state.observed(pods, has_scripts=has_scripts, queue=queue, silence=silence)
         if is_dispatched(job):
-            return await self._queueing.execute(state, JobContext(job, observed, now))
+            return await self._workload_reconciler.execute(state, JobContext(job, observed, now))
         job = admitted_job(job, queue)
         withheld = state.job.spec.worker.replicas - job.spec.worker.replicas
         context = JobContext(job, observed, now, withheld)
@@ -115,7 +115,7 @@ class Reconciler:
         if informed := await self._node_conditions.read(state, context, outcome):
             context = informed
             status, outcome = next_status(context)
-        unfinished, due = await self._queueing.finish(state, context, status)
+        unfinished, due = await self._workload_reconciler.finish(state, context, status)
         status = status_with_held_quota(job, status, unfinished, now)
         # Before the plan: its deletions remove the evidence for the status.
         due |= Requeue(at=await self._status_writer.write(state, status, now))
@@ -131,13 +131,13 @@ class Reconciler:
         due |= Requeue(at=plan.requeue_at)
         try:
             if plan.creates_pods and queue:
-                plan = replace(plan, admission=await self._queueing.admission(context))
+                plan = replace(plan, admission=await self._workload_reconciler.admission(context))
             due |= await self._execute(state, context, plan)
         except AdmissionConflict as error:
-            return due | self._queueing.refuse_admission(state, error)
+            return due | self._workload_reconciler.refuse_admission(state, error)
         if queue:
-            due |= await self._queueing.execute(state, context)
-            due |= await self._queueing.read_position(state, context)
+            due |= await self._workload_reconciler.execute(state, context)
+            due |= await self._workload_reconciler.read_position(state, context)
         return due | await self._pod_events.read(state, context)
 
     async def _execute(self, state: JobState, context: JobContext, plan: Plan) -> Requeue:

@@ -26,7 +26,7 @@ from horovodjob_operator.domain.pods.attempt_pods import (
 )
 from horovodjob_operator.domain.pods.observed import Observed, Refusal
 from horovodjob_operator.domain.pods.pod import Pod
-from horovodjob_operator.domain.resources.parts.admission import Admission
+from horovodjob_operator.kueue.pod_admission import Admission
 
 # The label selector of a deletion contains their indices.
 MAX_KEPT_WORKERS = 100

@@ -25,7 +25,6 @@ from horovodjob.api.status import (
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
-from horovodjob_operator.domain.checks.queueing import queue_note
 from horovodjob_operator.domain.checks.table import compute_outcome
 from horovodjob_operator.domain.foreign_text import clean_text
 from horovodjob_operator.domain.goodput import has_slow_rank_news, with_usage
@@ -35,8 +34,9 @@ from horovodjob_operator.domain.messages import MAX_MESSAGE_CHARACTERS
 from horovodjob_operator.domain.pods.observed import Observed, Refusal
 from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
-from horovodjob_operator.domain.queues.queue import queue_status
 from horovodjob_operator.domain.stall import progressing
+from horovodjob_operator.kueue.queue import queue_status
+from horovodjob_operator.kueue.queue_checks import queue_note
 
 EXECUTION_STATES = {
     Phase.QUEUED: ExecutionState.QUEUED,

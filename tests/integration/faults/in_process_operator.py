@@ -8,15 +8,15 @@ from horovodjob_operator.controller.children.quota_line import QuotaLine
 from horovodjob_operator.controller.clock import now
 from horovodjob_operator.controller.jobs.job_state import JobState, new_job_state
 from horovodjob_operator.controller.jobs.job_store import JobStore
-from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.domain.job_defaults import JobDefaults, NamespaceDefaults
 from horovodjob_operator.kube.caches.pod_cache import PodCache
-from horovodjob_operator.kube.caches.workload_cache import WorkloadCache
 from horovodjob_operator.kube.requests.api_client import ApiClient
-from horovodjob_operator.kube.requests.queue_api import QueueApi
 from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kube.requests.writer import Writer
+from horovodjob_operator.kueue.kueue_api import KueueApi
+from horovodjob_operator.kueue.workload_cache import WorkloadCache
+from horovodjob_operator.kueue.workload_reconciler import WorkloadReconciler
 from support.job_driver import Job
 
 
@@ -36,7 +36,7 @@ def cached_state(job: Job, store: JobStore) -> JobState:
 
 def reconciler_of(client: ApiClient, clock: Callable[[], datetime], pods: PodCache | None = None) -> Reconciler:
     """A reconciler that writes with this client."""
-    queueing = Queueing(WorkloadCache(), QueueApi(client))
+    workload_reconciler = WorkloadReconciler(WorkloadCache(), KueueApi(client))
     pods, reader = pods or PodCache(), Reader(client)
     line = QuotaLine(JobStore(), pods, reader, clock)
-    return Reconciler(pods, Writer(client, "test"), reader, clock, queueing, "", line)
+    return Reconciler(pods, Writer(client, "test"), reader, clock, workload_reconciler, "", line)

@@ -12,7 +12,6 @@ from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.jobs.job_store import JobStore
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.pods.observed import keeps_trying
-from horovodjob_operator.domain.queues.queue import uses_queue
 from horovodjob_operator.domain.resource_quota import (
     Claim,
     Decision,
@@ -29,6 +28,7 @@ from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.errors import Gone, InvalidJob, Refused, Unavailable
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
 from horovodjob_operator.kube.requests.reader import Reader
+from horovodjob_operator.kueue.queue import uses_queue
 
 # Events come in bursts: the pods of a job are gone one after the other.
 SETTLE_SECONDS = 1.0

@@ -16,10 +16,10 @@ from horovodjob_operator.domain.job_defaults import NamespaceDefaults
 from horovodjob_operator.domain.pods.observed import KubeletWarning, Observed, Refusal
 from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
-from horovodjob_operator.domain.queues.queue import Queue, QueueProblem
 from horovodjob_operator.domain.resource_quota import PodUsage
 from horovodjob_operator.domain.silence import Silence
 from horovodjob_operator.domain.stall_report import StallReport, UsageReport
+from horovodjob_operator.kueue.queue import Queue, QueueProblem
 
 # The garbage collector removes the first after it has orphaned the objects of a job, the second after their deletion.
 COLLECTOR_FINALIZERS = {"orphan", "foregroundDeletion"}

@@ -12,8 +12,8 @@ from horovodjob.api.constants import ConditionType, Phase
 from horovodjob.api.job import HorovodJob, Metadata
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.domain.job_errors import JobFailure, job_failure
-from horovodjob_operator.domain.queues.queue import uses_queue
 from horovodjob_operator.kube.caches.pod_cache import DeletedUids, Key
+from horovodjob_operator.kueue.queue import uses_queue
 
 # Of so many deleted jobs it is known that they failed.
 DELETED_FAILURES = 1000

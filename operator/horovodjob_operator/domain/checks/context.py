@@ -11,7 +11,7 @@ from horovodjob_operator.domain.autoscaler import ComingNodes
 from horovodjob_operator.domain.pods.observed import Observed
 from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.pods.termination_message import ended_hosts, termination_reason, unreachable_hosts
-from horovodjob_operator.domain.queues.queue import Queue
+from horovodjob_operator.kueue.queue import Queue
 
 # A common clock skew is worth a wait. A clock that is further ahead is wrong, and its times are not usable.
 MAX_CLOCK_SKEW = timedelta(seconds=60)

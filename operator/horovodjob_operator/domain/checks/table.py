@@ -18,13 +18,13 @@ from collections.abc import Callable
 from horovodjob_operator.domain.checks import (
     backoff,
     failure,
-    queueing,
     scheduling,
     startup_and_execution,
     suspension_and_termination,
 )
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
+from horovodjob_operator.kueue import queue_checks
 
 CHECKS: tuple[Callable[[JobContext], Outcome | None], ...] = (
     # A program that has succeeded has done its work, whatever the user requests by then.
@@ -42,15 +42,15 @@ CHECKS: tuple[Callable[[JobContext], Outcome | None], ...] = (
     suspension_and_termination.spec_changed,
     suspension_and_termination.pods_outdated,
     # The queue has taken the quota, and the operator deletes the pods: their ends have no consequences.
-    queueing.evicted,
+    queue_checks.evicted,
     failure.attempt_failed,
     # Only a failure that has been attributed to a pod ends the wait for evidence.
     failure.evidence_pending,
     # The Workload of a job is finished before its last status is written, so its end precedes this.
-    queueing.workload_finished,
-    queueing.requeue_delayed,
+    queue_checks.workload_finished,
+    queue_checks.requeue_delayed,
     # Without quota no pod is created, so neither refusals of pods nor delays of the next attempt apply.
-    queueing.waiting_in_queue,
+    queue_checks.waiting_in_queue,
     # A job with a refused object creates no pods, so no delay of the next attempt applies.
     scheduling.creation_refused,
     # While a delay runs the attempt has no launcher, and the checks below would report that nodes are missing.

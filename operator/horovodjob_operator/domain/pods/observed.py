@@ -9,9 +9,9 @@ from horovodjob.api.constants import Gang, Reason, Role
 from horovodjob_operator.domain.autoscaler import AutoscalerEvent
 from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
-from horovodjob_operator.domain.queues.queue import Queue
 from horovodjob_operator.domain.silence import Silence
 from horovodjob_operator.domain.stall_report import StallReport, UsageReport
+from horovodjob_operator.kueue.queue import Queue
 
 
 class KubeletEventReason(StrEnum):

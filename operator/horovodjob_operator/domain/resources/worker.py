@@ -5,7 +5,6 @@ from typing import Any
 from horovodjob.api.constants import KUEUE_PREFIX, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.queues.queue import queue_name
 from horovodjob_operator.domain.resources.parts.placement import prefer_spot_nodes
 from horovodjob_operator.domain.resources.parts.pod import (
     UNLIMITED_FAILURES,
@@ -17,6 +16,7 @@ from horovodjob_operator.domain.resources.parts.pod import (
 )
 from horovodjob_operator.domain.resources.parts.progress_reporting import add_progress_reporting
 from horovodjob_operator.domain.resources.parts.template import merge_template
+from horovodjob_operator.kueue.queue import queue_name
 
 INDEX_OFFSET = f"{KUEUE_PREFIX}pod-index-offset"
 TOPOLOGY_GROUP = f"{KUEUE_PREFIX}podset-group-name"

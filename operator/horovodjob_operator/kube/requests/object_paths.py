@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from horovodjob.api.constants import API_VERSION, PLURAL
-from horovodjob_operator.domain.queues import workload
+from horovodjob_operator.kueue import workload
 
 PLURALS = {
     "Pod": "pods",

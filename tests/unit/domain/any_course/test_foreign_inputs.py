@@ -16,9 +16,9 @@ from horovodjob_operator.domain.names import launcher_name, worker_name
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.pods.observed import KubeletEventReason, KubeletWarning, Observed
 from horovodjob_operator.domain.pods.pod_facts import owned_pod
-from horovodjob_operator.domain.queues.queue import Queue
-from horovodjob_operator.domain.queues.workload import owned_workload
 from horovodjob_operator.domain.status import next_status, status_with_error
+from horovodjob_operator.kueue.queue import Queue
+from horovodjob_operator.kueue.workload import owned_workload
 from unit.domain.fake_cluster import NOON, UID, FakeCluster, phase_of, training_job
 
 ODD = [

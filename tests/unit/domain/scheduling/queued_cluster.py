@@ -10,11 +10,11 @@ from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.plan import Plan
 from horovodjob_operator.domain.pods.observed import Observed, Refusal
-from horovodjob_operator.domain.queues.queue import Queue, QueueProblem, admitted_job, queue_name, queue_of, uses_queue
-from horovodjob_operator.domain.queues.workload import Workload, owned_workload
-from horovodjob_operator.domain.queues.workload_plan import finished_status, workload_plan
-from horovodjob_operator.domain.resources.workload import job_workload
 from horovodjob_operator.domain.status import next_status
+from horovodjob_operator.kueue.queue import Queue, QueueProblem, admitted_job, queue_name, queue_of, uses_queue
+from horovodjob_operator.kueue.workload import Workload, owned_workload
+from horovodjob_operator.kueue.workload_manifest import job_workload
+from horovodjob_operator.kueue.workload_plan import finished_status, workload_plan
 from unit.domain.fake_cluster import FakeCluster, training_job
 
 NOT_SERVED = "this cluster does not serve Workloads"

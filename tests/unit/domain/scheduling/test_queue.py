@@ -9,14 +9,14 @@ import pytest
 from horovodjob.api.constants import EventReason, Phase, Reason, Role
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.pods.observed import Refusal
-from horovodjob_operator.domain.queues.queue import QueueProblem
-from horovodjob_operator.domain.queues.workload_plan import workload_plan
 from horovodjob_operator.domain.resources.launcher import launcher_pod
-from horovodjob_operator.domain.resources.parts.admission import Admission
 from horovodjob_operator.domain.resources.worker import worker_pod
-from horovodjob_operator.domain.resources.workload import job_workload, workload_name
 from horovodjob_operator.domain.status import Urgency, next_status, urgency
 from horovodjob_operator.errors import AdmissionConflict, InvalidJob
+from horovodjob_operator.kueue.pod_admission import Admission
+from horovodjob_operator.kueue.queue import QueueProblem
+from horovodjob_operator.kueue.workload_manifest import job_workload, workload_name
+from horovodjob_operator.kueue.workload_plan import workload_plan
 from unit.domain.fake_cluster import phase_of, training_job
 from unit.domain.scheduling.queued_cluster import QueuedCluster, queued_job
 

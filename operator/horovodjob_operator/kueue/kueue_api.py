@@ -4,17 +4,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from horovodjob.api.constants import OPERATOR_APP_NAME
-from horovodjob_operator.domain.queues.workload import API_VERSION, KIND, Workload
 from horovodjob_operator.kube.requests.api_client import METADATA_ONLY, ApiClient
 from horovodjob_operator.kube.requests.object_paths import workloads_path
 from horovodjob_operator.kube.requests.writer import MERGE_PATCH, delete_options, merge_patch
+from horovodjob_operator.kueue.workload import API_VERSION, KIND, Workload
 
 APPLY_PATCH = "application/apply-patch+yaml"
 VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2"
 Object = dict[str, Any]
 
 
-class QueueApi:
+class KueueApi:
     """Reads and writes Workloads; a write returns the Workload as it is then."""
 
     def __init__(self, client: ApiClient) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from horovodjob.api.constants import LABEL_QUEUE, MULTIKUEUE_NAME, PREBUILT_WORKLOAD, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import QueueStatus
-from horovodjob_operator.domain.queues.workload import Workload
+from horovodjob_operator.kueue.workload import Workload
 
 # The reason of Kueue's for a Workload whose pods cannot be created as they are admitted.
 FAILED_TO_START = "FailedToStart"

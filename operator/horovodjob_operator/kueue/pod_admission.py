@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from horovodjob.api.constants import ANNOTATION_WORKLOAD_UID, KUEUE_PREFIX, Role
-from horovodjob_operator.domain.queues.workload import Assignment, Workload
 from horovodjob_operator.errors import AdmissionConflict
+from horovodjob_operator.kueue.workload import Assignment, Workload
 
 TOPOLOGY_GATE = f"{KUEUE_PREFIX}topology"
 TOPOLOGY_ANNOTATIONS = tuple(

@@ -13,9 +13,9 @@ from horovodjob.api.constants import ConditionType, Phase, Reason, Role
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.domain.checks.backoff import requeue_at
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.queues.queue import FAILED_TO_START, Queue, is_dispatched
-from horovodjob_operator.domain.queues.workload import Workload
-from horovodjob_operator.domain.resources.workload import has_other_request, priority_reference
+from horovodjob_operator.kueue.queue import FAILED_TO_START, Queue, is_dispatched
+from horovodjob_operator.kueue.workload import Workload
+from horovodjob_operator.kueue.workload_manifest import has_other_request, priority_reference
 
 # After these evictions Kueue may admit the Workload again at once; after the others, something has to change first.
 REQUEUED_EVICTIONS = ("Preempted", "NodeFailures")

@@ -5,8 +5,8 @@ from horovodjob_operator.domain.checks.backoff import requeue_backoff
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.messages import count_text
-from horovodjob_operator.domain.queues.queue import Queue
-from horovodjob_operator.domain.queues.workload import Workload
+from horovodjob_operator.kueue.queue import Queue
+from horovodjob_operator.kueue.workload import Workload
 
 # Kueue changes no quota that it has reserved, except that a Workload can give some back.
 GROWTH = "lets no running job grow: to request all, suspend the job and resume it"

@@ -9,9 +9,9 @@ from aiohttp import web
 
 from horovodjob.api.constants import Reason
 from horovodjob_operator.controller.jobs.job_state import JobState
-from horovodjob_operator.controller.queueing import Queueing
-from horovodjob_operator.kube.caches.workload_cache import WorkloadCache
-from horovodjob_operator.kube.requests.queue_api import QueueApi
+from horovodjob_operator.kueue.kueue_api import KueueApi
+from horovodjob_operator.kueue.workload_cache import WorkloadCache
+from horovodjob_operator.kueue.workload_reconciler import WorkloadReconciler
 from unit.domain.scheduling.queued_cluster import QueuedCluster, queued_job
 from unit.served_api import client_of
 
@@ -39,9 +39,9 @@ def server() -> VisibilityServer:
 
 
 @pytest.fixture
-async def queueing(server: VisibilityServer) -> AsyncIterator[Queueing]:
+async def workload_reconciler(server: VisibilityServer) -> AsyncIterator[WorkloadReconciler]:
     async with client_of(server.answer) as client:
-        yield Queueing(WorkloadCache(), QueueApi(client))
+        yield WorkloadReconciler(WorkloadCache(), KueueApi(client))
 
 
 @pytest.fixture
@@ -60,57 +60,59 @@ def name(cluster: QueuedCluster) -> str:
 
 
 async def test_the_position_of_a_waiting_job_is_read_at_most_every_30_seconds(
-    server: VisibilityServer, queueing: Queueing, waiting: QueuedCluster
+    server: VisibilityServer, workload_reconciler: WorkloadReconciler, waiting: QueuedCluster
 ) -> None:
     server.positions = {"other": 0, name(waiting): 2}
     state = JobState(waiting.job, 1)
-    due = await queueing.read_position(state, waiting.context)
+    due = await workload_reconciler.read_position(state, waiting.context)
     assert (state.queue_position, due.is_soon, due.at) == (3, True, waiting.now + timedelta(seconds=30))
     server.positions[name(waiting)] = 0
     waiting.wait(29)
-    await queueing.read_position(state, waiting.context)
-    await queueing.read_position(JobState(waiting.job, 1), waiting.context)
+    await workload_reconciler.read_position(state, waiting.context)
+    await workload_reconciler.read_position(JobState(waiting.job, 1), waiting.context)
     assert (state.queue_position, server.asked) == (3, [PATH])
     waiting.wait(1)
-    await queueing.read_position(state, waiting.context)
+    await workload_reconciler.read_position(state, waiting.context)
     assert (state.queue_position, server.asked) == (1, [PATH, PATH])
 
 
-async def test_a_job_of_which_kueue_says_nothing_has_a_position(server: VisibilityServer, queueing: Queueing) -> None:
+async def test_a_job_of_which_kueue_says_nothing_has_a_position(
+    server: VisibilityServer, workload_reconciler: WorkloadReconciler
+) -> None:
     cluster = QueuedCluster(queued_job())
     cluster.reconcile()
     server.positions = {name(cluster): 1}
     state = JobState(cluster.job, 1)
-    await queueing.read_position(state, cluster.context)
+    await workload_reconciler.read_position(state, cluster.context)
     assert (state.queue_position, server.asked) == (2, [PATH])
 
 
 async def test_a_cluster_without_positions_is_asked_again_after_minutes(
-    server: VisibilityServer, queueing: Queueing, waiting: QueuedCluster
+    server: VisibilityServer, workload_reconciler: WorkloadReconciler, waiting: QueuedCluster
 ) -> None:
     server.positions = None
     state = JobState(waiting.job, 1)
     for seconds in (0, 60, 200):
         waiting.wait(seconds)
-        await queueing.read_position(state, waiting.context)
+        await workload_reconciler.read_position(state, waiting.context)
     assert (state.queue_position, server.asked) == (None, [PATH])
 
 
 async def test_an_admitted_job_has_no_position_and_costs_no_request(
-    server: VisibilityServer, queueing: Queueing, waiting: QueuedCluster
+    server: VisibilityServer, workload_reconciler: WorkloadReconciler, waiting: QueuedCluster
 ) -> None:
     state = JobState(waiting.job, 1, queue_position=4)
     waiting.admit()
-    await queueing.read_position(state, waiting.context)
+    await workload_reconciler.read_position(state, waiting.context)
     assert (state.queue_position, server.asked) == (None, [])
 
 
 async def test_an_invalid_label_is_reported_once_and_tried_again_with_a_delay(
-    queueing: Queueing, waiting: QueuedCluster
+    workload_reconciler: WorkloadReconciler, waiting: QueuedCluster
 ) -> None:
     waiting.label(max_exec_time_seconds="1h")
     state = JobState(waiting.job, 1)
-    dues = [await queueing.execute(state, waiting.context) for _ in range(3)]
+    dues = [await workload_reconciler.execute(state, waiting.context) for _ in range(3)]
     assert [due.is_soon for due in dues] == [True, False, False]
     assert all(due.at and due.at > waiting.now for due in dues)
     assert state.queue_problem is not None
@@ -149,10 +151,10 @@ async def test_a_prebuilt_workload_that_changes_while_it_is_adopted_is_adopted_a
     state = JobState(cluster.job, 1)
     async with client_of(prebuilt.answer) as client:
         workloads = WorkloadCache()
-        queueing = Queueing(workloads, QueueApi(client))
-        first = await queueing.execute(state, cluster.context)
+        workload_reconciler = WorkloadReconciler(workloads, KueueApi(client))
+        first = await workload_reconciler.execute(state, cluster.context)
         assert (first.is_soon, workloads.of_job(cluster.job.metadata.uid)) == (True, None)
-        await queueing.execute(state, cluster.context)
+        await workload_reconciler.execute(state, cluster.context)
     adopted = workloads.of_job(cluster.job.metadata.uid)
     assert adopted is not None
     assert adopted.name == "prebuilt"
@@ -168,10 +170,10 @@ async def test_a_webhook_that_does_not_answer_ends_no_reconciliation() -> None:
     cluster.raw = None
     state = JobState(cluster.job, 1)
     async with client_of(refuse) as client:
-        queueing = Queueing(WorkloadCache(), QueueApi(client))
+        workload_reconciler = WorkloadReconciler(WorkloadCache(), KueueApi(client))
         delays = []
         for _ in range(8):
-            due = await queueing.execute(state, cluster.context)
+            due = await workload_reconciler.execute(state, cluster.context)
             assert due.at
             delays.append((due.at - cluster.now).total_seconds())
             cluster.wait(delays[-1])
@@ -184,5 +186,5 @@ async def test_a_webhook_that_does_not_answer_ends_no_reconciliation() -> None:
         cluster.admit()
         cluster.run_to_running()
         cluster.set_conditions(PodsReady=(False, "WaitForStart", ""))
-        due = await queueing.execute(JobState(cluster.job, 1), cluster.context)
+        due = await workload_reconciler.execute(JobState(cluster.job, 1), cluster.context)
         assert (due.at, due.is_soon) == (cluster.now + timedelta(seconds=0.5), False)

@@ -16,12 +16,12 @@ from horovodjob.api.constants import (
 )
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.queues.queue import queue_name
-from horovodjob_operator.domain.queues.workload import API_VERSION, KIND, PodSet, Workload
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.parts.metadata import object_metadata
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.errors import InvalidJob
+from horovodjob_operator.kueue.queue import queue_name
+from horovodjob_operator.kueue.workload import API_VERSION, KIND, PodSet, Workload
 
 KUEUE_CLASS = "WorkloadPriorityClass"
 JOB_UID_LABEL = f"{KUEUE_PREFIX}job-uid"

@@ -12,25 +12,7 @@ from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.pods.observed import PASSING_REASONS, keeps_trying
 from horovodjob_operator.domain.pods.pod_facts import owner_uid
-from horovodjob_operator.domain.queues.queue import (
-    Queue,
-    QueueProblem,
-    prebuilt_workload,
-    queue_name,
-    queue_of,
-    uses_queue,
-)
-from horovodjob_operator.domain.queues.workload import Workload
-from horovodjob_operator.domain.queues.workload_plan import WorkloadPlan, finished_status, workload_plan
-from horovodjob_operator.domain.resources.parts.admission import Admission
 from horovodjob_operator.domain.resources.parts.metadata import owner_reference
-from horovodjob_operator.domain.resources.workload import (
-    JOB_UID_LABEL,
-    KUEUE_CLASS,
-    job_workload,
-    priority_reference,
-    workload_name,
-)
 from horovodjob_operator.errors import (
     AdmissionConflict,
     AlreadyExists,
@@ -41,9 +23,27 @@ from horovodjob_operator.errors import (
     Refused,
     Unavailable,
 )
-from horovodjob_operator.kube.caches.workload_cache import WorkloadCache
-from horovodjob_operator.kube.requests.queue_api import QueueApi
 from horovodjob_operator.kube.requests.retries import retry_delay_seconds
+from horovodjob_operator.kueue.kueue_api import KueueApi
+from horovodjob_operator.kueue.pod_admission import Admission
+from horovodjob_operator.kueue.queue import (
+    Queue,
+    QueueProblem,
+    prebuilt_workload,
+    queue_name,
+    queue_of,
+    uses_queue,
+)
+from horovodjob_operator.kueue.workload import Workload
+from horovodjob_operator.kueue.workload_cache import WorkloadCache
+from horovodjob_operator.kueue.workload_manifest import (
+    JOB_UID_LABEL,
+    KUEUE_CLASS,
+    job_workload,
+    priority_reference,
+    workload_name,
+)
+from horovodjob_operator.kueue.workload_plan import WorkloadPlan, finished_status, workload_plan
 from horovodjob_operator.logs import log_effect, log_warning
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5, 300
@@ -57,10 +57,10 @@ NO_POSITION_SECONDS = 300
 FLAVOR_SECONDS = 30
 
 
-class Queueing:
+class WorkloadReconciler:
     """Creates, changes, finishes and deletes the Workloads of jobs."""
 
-    def __init__(self, workloads: WorkloadCache, api: QueueApi) -> None:
+    def __init__(self, workloads: WorkloadCache, api: KueueApi) -> None:
         self._workloads, self._api = workloads, api
         self._flavors: dict[str, tuple[datetime, Mapping[str, Any]]] = {}
         self._positions: dict[tuple[str, str], tuple[datetime, dict[str, int]]] = {}

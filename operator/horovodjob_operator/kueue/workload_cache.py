@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from horovodjob_operator.domain.queues.workload import OwnedWorkload, Workload, owned_workload
 from horovodjob_operator.kube.caches.pod_cache import DeletedUids
+from horovodjob_operator.kueue.workload import OwnedWorkload, Workload, owned_workload
 
 
 class WorkloadCache:
