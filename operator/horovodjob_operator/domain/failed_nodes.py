@@ -25,9 +25,19 @@ def failed_nodes(job: HorovodJob, errors: Iterable[JobError]) -> dict[str, JobEr
 
 
 def must_leave(job: HorovodJob, pod: Pod) -> bool:
-    """Whether a worker that runs was there when its node ended an attempt: a new one can run elsewhere."""
-    error = failed_nodes(job, job.status.errors).get(pod.node)
-    return error is not None and error.reason in ENDS_WITH_RUNNING_PODS and pod.attempt <= error.attempt
+    """Whether a worker that runs was there when it or its node ended an attempt: a new one can run elsewhere.
+
+    Also on the same node, a new one replaces one in which nothing runs any more, not even sshd.
+    """
+    if job.spec.scheduling.avoid_failed_nodes is False:
+        return False
+    errors = (error for error in job.status.errors if error.reason in ENDS_WITH_RUNNING_PODS)
+    return any(pod.attempt <= error.attempt for error in errors if pod.node in error.failed_nodes or _is_of(error, pod))
+
+
+def _is_of(error: JobError, pod: Pod) -> bool:
+    """Whether an attempt ended because the other ranks waited for those of this pod."""
+    return error.reason == Reason.PROGRESS_DEADLINE_EXCEEDED and error.pod == pod.name
 
 
 def avoidance_text(job: HorovodJob, errors: Sequence[JobError]) -> str:

@@ -264,16 +264,26 @@ def _container_failure(context: JobContext, pod: Pod, end: ContainerTermination)
         cause = f"{end.reason or 'an error'}, {exit_code_text(end.exit_code)}"
         return Failure(Reason.LAUNCHER_FAILED, f"container {end.container} ended with {cause}", pod)
     if found := progress_deadline(end.message):
-        # The report has not arrived, such as because there was no operator then.
-        pods, words = context.observed.pods, set(re.findall(r"[\w.-]+", found))
-        nodes = blamed_nodes((each for each in pods if each.name in words), pods)
-        steps = steps_of_deadline(found)
-        return Failure(Reason.PROGRESS_DEADLINE_EXCEEDED, found, pod, exit_code=end.exit_code, steps=steps, nodes=nodes)
+        return _logged_deadline(context, pod, end, found)
     program = "the launcher's command" if context.job.spec.launcher_command else "mpirun"
     message = f"{program} ended with {exit_code_text(end.exit_code)}"
     sentence = program_sentence(end.message, is_killed=end.exit_code > 128)
     nodes = _nodes_with_gpu_error(context, end.message)
     return Failure(Reason.RANK_FAILED, message, pod, exit_code=end.exit_code, sentence=sentence, nodes=nodes)
+
+
+def _logged_deadline(context: JobContext, launcher: Pod, end: ContainerTermination, sentence: str) -> Failure:
+    """The watch has ended the attempt, and its report has not arrived, such as because there was no operator then."""
+    pods, words = context.observed.pods, set(re.findall(r"[\w.-]+", sentence))
+    blamed = [pod for pod in pods if pod.name in words]
+    return Failure(
+        Reason.PROGRESS_DEADLINE_EXCEEDED,
+        sentence,
+        blamed[0] if len(blamed) == 1 else launcher,
+        exit_code=end.exit_code,
+        steps=steps_of_deadline(sentence),
+        nodes=blamed_nodes(blamed, pods),
+    )
 
 
 def _nodes_with_gpu_error(context: JobContext, log: str) -> tuple[str, ...]:

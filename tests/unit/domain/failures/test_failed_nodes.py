@@ -76,6 +76,27 @@ def test_a_worker_on_the_node_that_ended_the_attempt_is_created_again_and_prefer
     assert not cluster.pods["cifar-worker-1"].is_terminating, "without another node, it stays there"
 
 
+@pytest.mark.parametrize("has_report", [True, False])
+def test_a_worker_that_the_others_waited_for_is_replaced_on_the_only_node(has_report: bool) -> None:
+    cluster = FakeCluster(training_job(runPolicy={"progressDeadlineSeconds": 600}))
+    cluster.start()
+    others = cluster.pods["cifar-worker-0"].uid
+    if has_report:
+        stall(cluster, 1)
+    else:
+        fail(cluster, 137, "horovodjob: ProgressDeadlineExceeded: no step: rank 1 on cifar-worker-1 is stopped; over")
+    error = cluster.status.errors[-1]
+    assert (error.reason, error.pod, error.failed_nodes) == ("ProgressDeadlineExceeded", "cifar-worker-1", ())
+    assert cluster.pods["cifar-worker-1"].is_terminating
+    cluster.remove_terminating_pods()
+    cluster.wait(60)
+    cluster.start()
+    assert cluster.status.phase is Phase.RUNNING
+    assert (cluster.pods["cifar-worker-0"].uid, cluster.pods["cifar-worker-1"].attempt) == (others, 2)
+    cluster.reconcile()
+    assert not cluster.pods["cifar-worker-1"].is_terminating
+
+
 def test_the_preference_is_added_to_those_of_the_template_and_of_spot_nodes() -> None:
     template = {
         "spec": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}}
