@@ -27,7 +27,8 @@ from horovodjob.client.jobs.wait_limit import WaitLimit, limited_versions
 from horovodjob.client.messages import Display
 from horovodjob.client.runs import execution
 from horovodjob.client.runs import sweep as run_sweeps
-from horovodjob.client.runs.request import RunOptions, request_of
+from horovodjob.client.runs.options import RunOptions
+from horovodjob.client.runs.request import request_of
 from horovodjob.sweeps.definition import Definition
 from horovodjob.sweeps.trials import Trial
 

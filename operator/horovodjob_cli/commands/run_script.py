@@ -24,7 +24,8 @@ from horovodjob.client.runs import execution
 from horovodjob.client.runs import sweep as sweeps
 from horovodjob.client.runs.job_manifest import OUTPUT, submission
 from horovodjob.client.runs.local import run_here
-from horovodjob.client.runs.request import RunRequest, claim_name, claim_paths, elastic_range
+from horovodjob.client.runs.options import RunOptions
+from horovodjob.client.runs.request import RunRequest
 from horovodjob_cli.account_options import with_account
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.commands.attach import advice, advice_on_interrupt
@@ -33,19 +34,16 @@ from horovodjob_cli.display.job_output import show_output
 from horovodjob_cli.display.transfer_bars import TerminalDisplay
 from horovodjob_cli.options import (
     BestGoal,
-    Cluster,
-    Experiment,
     Metric,
     NewSetup,
-    Quiet,
     Raw,
     Sampler,
     Timeout,
-    Variables,
     WaitStalled,
     Workspace,
 )
 from horovodjob_cli.output import yaml_text
+from horovodjob_cli.run_options import with_run_options
 
 app = group("Run a script as a job.")
 # Programs that start several processes of a training, as mpirun of the job does already.
@@ -76,8 +74,10 @@ class ProgramCommand(TyperCommand):
 
 @command(app, "run", table=TABLE, cls=ProgramCommand, context_settings={"allow_interspersed_args": False})
 @with_account
+@with_run_options
 def run(
     account: Options,
+    options: RunOptions,
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -85,63 +85,7 @@ def run(
             help="Script of the directory, module or any command, and its arguments.",
         ),
     ] = None,
-    module: Annotated[
-        str | None, typer.Option("--module", "-m", metavar="MODULE", help="Run a module, as python -m does.")
-    ] = None,
     command_follows: Annotated[bool, typer.Option(COMMAND_FOLLOWS, hidden=True)] = False,
-    workdir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIRECTORY",
-            help="Directory that the job gets, without what .gitignore and .hvjignore name. Default: the current one.",
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option("--name", "-n", metavar="NAME", help="Name of the job. Default: the script's and a suffix."),
-    ] = None,
-    nodes: Annotated[int | None, typer.Option(metavar="NUMBER", min=1, help="Number of nodes. Default: 1.")] = None,
-    gpus: Annotated[
-        int | None,
-        typer.Option(
-            metavar="NUMBER",
-            min=0,
-            help="GPUs of each node, with a rank for each. Default: 1, or 0 on a cluster without GPUs.",
-        ),
-    ] = None,
-    image: Annotated[str | None, typer.Option(metavar="IMAGE", help="Image. Default: that of the operator.")] = None,
-    requirements: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="File of the directory with packages that pip installs before the script."),
-    ] = None,
-    env: Variables = None,
-    share: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Share of Azure Files for the directory, logs and outputs. Default: a ConfigMap with the directory.",
-        ),
-    ] = None,
-    claim: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="PersistentVolumeClaim for the directory, logs and outputs, instead of a share."
-        ),
-    ] = None,
-    mount: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CLAIM=/PATH", help="PersistentVolumeClaim to mount at this path; repeatable."),
-    ] = None,
-    queue: Annotated[str | None, typer.Option(metavar="NAME", help="LocalQueue of Kueue that admits the job.")] = None,
-    cluster: Cluster = None,
-    spot: Annotated[bool, typer.Option("--spot", help="Prefer spot nodes.")] = False,
-    elastic: Annotated[
-        str | None, typer.Option(metavar="MIN:MAX", help="Elastic training with this number of nodes, such as 2:8.")
-    ] = None,
-    retries: Annotated[
-        int | None,
-        typer.Option(metavar="NUMBER", min=0, help="Restarts after a failure of the script. Default: none."),
-    ] = None,
     source: Annotated[
         str | None, typer.Option("--from", metavar="JOB", help="Run this job again, with other arguments or options.")
     ] = None,
@@ -178,8 +122,6 @@ def run(
         int | None, typer.Option(metavar="NUMBER", min=1, help="Trials at the same time, for --sweep. Default: 1.")
     ] = None,
     workspace: Workspace = None,
-    experiment: Experiment = None,
-    quiet: Quiet = False,
     raw: Raw = False,
     timeout: Timeout = None,
     wait_stalled: WaitStalled = False,
@@ -197,35 +139,16 @@ def run(
         )
     if local and (dry_run or detach):
         raise UsageError("--local creates no job, so it cannot be combined with --dry-run and --detach")
+    share, claim = options.get("share"), options.get("claim")
     if share and claim:
         raise UsageError("--share and --claim are two places for the directory; use one of them")
     if download and not local and (detach or not (share or claim or source)):
         raise UsageError("--download needs --share or --claim, whose job has an output directory, and no --detach")
-    is_script = bool(words) and not (module or command_follows or source)
-    request = RunRequest(
-        script=words[0] if words and is_script else None,
-        args=tuple(words or ())[is_script:],
-        module=module,
-        is_command=command_follows and not source,
-        workdir=workdir,
-        name=name,
-        nodes=nodes,
-        gpus=gpus,
-        image=image,
-        requirements=requirements,
-        env=tuple(env or ()),
-        share=share,
-        claim=claim_name(claim),
-        account=account,
-        mounts=claim_paths(mount),
-        queue=queue,
-        experiment=experiment,
-        pool=cluster,
-        spot=spot,
-        elastic=elastic_range(elastic),
-        retries=retries,
-        source=source,
-    )
+    is_script = bool(words) and not (options.get("module") or command_follows or source)
+    script, arguments = words[0] if words and is_script else None, tuple(words or ())[is_script:]
+    options["account"] = account
+    request = RunRequest(script, arguments, options, source, is_command=command_follows and not source)
+    quiet = options.get("quiet", False)
     display = TerminalDisplay(quiet=quiet)
     if request.is_command and request.args and not quiet and not dry_run:
         message(_command_text(request), end="")
@@ -261,8 +184,7 @@ def run(
 
 def _command_text(request: RunRequest) -> str:
     """What each rank runs, for a command that can be one which starts ranks itself."""
-    nodes = request.nodes or (request.elastic or (1, 1))[1]
-    ranks = nodes * max(1 if request.gpus is None else request.gpus, 1)
+    ranks = request.local_ranks
     text = f"{f'each of {ranks} ranks' if ranks > 1 else 'one rank'} runs: {shlex.join(request.args)}\n"
     if (name := PurePath(request.args[0]).name) in STARTERS:
         text += f"{name} starts processes itself, once in each rank: mostly, `hvj run -- python3 ...` is meant\n"

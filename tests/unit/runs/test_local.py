@@ -4,7 +4,6 @@ import json
 import os
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from horovodjob.client.errors import UsageError
 from horovodjob.client.messages import Display
 from horovodjob.client.runs.local import run_here
+from horovodjob.client.runs.options import RunOptions
 from horovodjob.client.runs.request import RunRequest
 
 SCRIPT = """
@@ -27,15 +27,18 @@ sys.exit(7)
 def test_each_rank_runs_in_a_copy_of_the_files_that_a_job_gets(project: Path, tmp_path: Path) -> None:
     (project / "data.bin").write_text("ignored")
     (project / ".hvjignore").write_text("*.bin\n.hvjignore\n")
-    request = RunRequest("train.py", ("--epochs", "3"), project, nodes=2, gpus=0, env=("SEED=1",))
+    request = RunRequest(
+        "train.py", ("--epochs", "3"), {"workdir": project, "nodes": 2, "gpus": 0, "env": {"SEED": "1"}}
+    )
     assert run_here(request, tmp_path / "output") == 7
     texts = {path.name: path.read_text() for path in (tmp_path / "output").iterdir()}
     assert texts == dict.fromkeys("01", "2 ['--epochs', '3'] 1 ['train.py']")
 
 
 def test_a_script_has_the_output_directory_that_its_job_has(project: Path) -> None:
-    request = RunRequest("train.py", (), project, gpus=0, env=("SEED=1",))
-    ended = [run_here(each, None) for each in (request, replace(request, share="data"), replace(request, claim="data"))]
+    options: RunOptions = {"workdir": project, "gpus": 0, "env": {"SEED": "1"}}
+    volumes: tuple[RunOptions, ...] = ({}, {"share": "data"}, {"claim": "data"})
+    ended = [run_here(RunRequest("train.py", (), {**options, **volume}), None) for volume in volumes]
     assert ended == [1, 7, 7], "a job without a volume has none"
 
 
@@ -93,8 +96,9 @@ def test_with_an_image_the_ranks_run_in_a_container_of_the_engine_that_answers(
     engine = write_program(tmp_path / "bin" / "podman", ENGINE)
     python = write_program(tmp_path / "bin" / "python3", PYTHON)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    request = RunRequest("train.py", ("--name=a b",), project, nodes=2, gpus=0, env=("SEED=secret",), image="trainer:1")
-    assert run_here(replace(request, requirements="requirements.txt"), tmp_path / "output") == 7
+    options: RunOptions = {"workdir": project, "nodes": 2, "gpus": 0, "env": ["SEED=secret"], "image": "trainer:1"}
+    request = RunRequest("train.py", ("--name=a b",), {**options, "requirements": "requirements.txt"})
+    assert run_here(request, tmp_path / "output") == 7
     texts = {path.name: path.read_text() for path in (tmp_path / "output").iterdir()}
     assert texts == dict.fromkeys("01", "2 ['--name=a b'] secret ['.hvj', 'requirements.txt', 'train.py']")
     assert not python.with_name("python3.pip").exists(), "the environment of the test has pip"
@@ -119,7 +123,7 @@ def test_an_image_without_an_engine_is_one_sentence(
         write_program(tmp_path / "bin" / name, f"#!/bin/sh\nexit {int(name == 'docker')}\n")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(UsageError, match=words):
-        run_here(RunRequest("train.py", (), project, image="trainer:1"), None)
+        run_here(RunRequest("train.py", (), {"workdir": project, "image": "trainer:1"}), None)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +154,8 @@ def test_without_mpirun_one_rank_runs_and_a_line_says_so(
         write_program(tmp_path / "bin" / name, "#!/bin/sh\n")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.delenv("OMPI_COMM_WORLD_RANK", raising=False)
-    assert run_here(RunRequest("train.py", ("--epochs=1",), project, nodes=nodes, gpus=0), None) == 7
+    options: RunOptions = {"workdir": project, "nodes": nodes, "gpus": 0}
+    assert run_here(RunRequest("train.py", ("--epochs=1",), options), None) == 7
     shown = capfd.readouterr()
     assert shown.out == "['--epochs=1'] False\n"
     assert (shown.err.endswith(f"{told}\n" if told else ""), shown.err.count("\n")) == (True, int(bool(told)))
@@ -168,11 +173,11 @@ def test_options_that_only_a_job_has_are_named_and_the_users_paths_of_python_sta
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("OUT", str(tmp_path / "out"))
     monkeypatch.setenv("PYTHONPATH", "/machine")
-    request = RunRequest("train.py", (), project, queue="gpus", spot=True, requirements="requirements.txt")
-    assert run_here(request, None, Display()) == 0
+    options: RunOptions = {"workdir": project, "queue": "gpus", "spot": True, "requirements": "requirements.txt"}
+    assert run_here(RunRequest("train.py", (), options), None, Display()) == 0
     errors = capsys.readouterr().err
     assert "--queue, --spot have no effect with --local\n" in errors
     assert "left out by default: venv/; a line such as !venv/ in .hvjignore sends it\n" in errors
     assert re.fullmatch(r"/machine:\S+/packages\n", (tmp_path / "out").read_text())
-    assert run_here(replace(request, env=("PYTHONPATH=/user",)), None) == 0
+    assert run_here(RunRequest("train.py", (), {**options, "env": {"PYTHONPATH": "/user"}}), None) == 0
     assert re.fullmatch(r"/user:\S+/packages\n", (tmp_path / "out").read_text())

@@ -31,13 +31,14 @@ def send_code(request: RunRequest, made: RunSubmission, limit: WaitLimit, displa
     """
     namespace = made.job["metadata"]["namespace"]
     show_left_out(made.left_out, display)
-    if made.tree and request.share:
-        share_code.send(request.share, request.account, namespace, made.tree, display)
+    share, claim = request.options.get("share"), request.options.get("claim")
+    if made.tree and share:
+        share_code.send(share, request.account, namespace, made.tree, display)
         if secret := share_code.key_secret(request.account, namespace):
             job_creation.create_missing(secret)
-    elif made.tree and request.claim:
-        claim_code.check(request.claim, namespace)
-        claim_code.send(request.claim, made.tree, made.job, limit, display)
+    elif made.tree and claim:
+        claim_code.check(claim, namespace)
+        claim_code.send(claim, made.tree, made.job, limit, display)
 
 
 def show_left_out(names: Sequence[str], display: Display) -> None:

@@ -20,6 +20,7 @@ from horovodjob.client.jobs.manifests import Submission
 from horovodjob.client.runs import archive, claim_code, install_packages, packages, share_code
 from horovodjob.client.runs.directory import CodeFile, code_files
 from horovodjob.client.runs.file_tree import FileTree, file_tree, unpack_command
+from horovodjob.client.runs.options import declared
 from horovodjob.client.runs.request import RunRequest
 from horovodjob.command_line import literal, shell_text
 
@@ -44,46 +45,45 @@ class RunSubmission(Submission):
 def submission(request: RunRequest, namespace: str) -> RunSubmission:
     """The job with its code. Reads the directory once, and with `source` a job; creates nothing. Raises UsageError."""
     made = _repeated(request, namespace) if request.source else _new(request, namespace)
-    spec, metadata = made.job["spec"], made.job["metadata"]
-    worker = spec.setdefault("worker", {})
-    if request.elastic:
-        spec["elastic"] = {**spec.get("elastic", {}), "minReplicas": request.elastic[0]}
-        spec["elastic"]["maxReplicas"] = request.elastic[1]
-    if nodes := request.nodes or (request.elastic and request.elastic[1]):
+    spec, metadata, options = made.job["spec"], made.job["metadata"], request.options
+    worker, elastic = spec.setdefault("worker", {}), options.get("elastic")
+    if elastic:
+        spec["elastic"] = {**spec.get("elastic", {}), "minReplicas": elastic[0], "maxReplicas": elastic[1]}
+    if nodes := options.get("nodes") or (elastic and elastic[1]):
         worker["replicas"] = nodes
-    if request.elastic and not request.elastic[0] <= worker["replicas"] <= request.elastic[1]:
-        raise UsageError(f"--nodes {worker['replicas']} is not within --elastic {':'.join(map(str, request.elastic))}")
-    if request.gpus is not None:
-        worker["gpus"] = request.gpus
-    if request.image is not None:
-        spec["image"] = request.image
-    if request.pool is not None:
-        spec["pool"] = request.pool
-    if request.spot:
+    if elastic and not elastic[0] <= worker["replicas"] <= elastic[1]:
+        raise UsageError(f"--nodes {worker['replicas']} is not within --elastic {':'.join(map(str, elastic))}")
+    if "gpus" in options:
+        worker["gpus"] = options["gpus"]
+    if "image" in options:
+        spec["image"] = options["image"]
+    if "pool" in options:
+        spec["pool"] = options["pool"]
+    if options.get("spot"):
         spec["spot"] = True
-    if request.retries is not None:
-        spec["runPolicy"] = {**spec.get("runPolicy", {}), "backoffLimit": request.retries}
-    for claim, path in request.mounts.items():
+    if "retries" in options:
+        spec["runPolicy"] = {**spec.get("runPolicy", {}), "backoffLimit": options["retries"]}
+    for claim, path in options.get("mounts", {}).items():
         _add_volume(
             spec, f"claim-{claim[:56]}".replace(".", "-").rstrip("-"), path, persistentVolumeClaim={"claimName": claim}
         )
-    if request.experiment:
-        metadata.setdefault("labels", {})[LABEL_EXPERIMENT] = names.label_value(request.experiment)
-    for field, values in (("labels", request.labels), ("annotations", request.annotations)):
+    if experiment := options.get("experiment"):
+        metadata.setdefault("labels", {})[LABEL_EXPERIMENT] = names.label_value(experiment)
+    for field, values in (("labels", options.get("labels")), ("annotations", options.get("annotations"))):
         if values:
             metadata[field] = {**metadata.get(field, {}), **values}
-    manifests.with_variables(made, request.env)
+    manifests.with_variables(made, request.variables)
     _join_packages(spec)
-    manifests.with_queue(made, request.queue, None)
+    manifests.with_queue(made, options.get("queue"), None)
     return made
 
 
 def _new(request: RunRequest, namespace: str) -> RunSubmission:
-    directory = request.workdir or Path()
+    directory, options = request.directory, request.options
     left_out: set[str] = set()
     files = files_of(request, left_out)
     words = program(request, directory, files)
-    job = _metadata(request.name or f"{_program_name(request, words)}-{secrets.token_hex(3)}", namespace)
+    job = _metadata(options.get("name") or f"{_program_name(request, words)}-{secrets.token_hex(3)}", namespace)
     spec: Object = job["spec"]
     spec |= {
         "image": "",  # the operator's default
@@ -92,7 +92,7 @@ def _new(request: RunRequest, namespace: str) -> RunSubmission:
         # A script that fails mostly has an error, which a restart repeats. Lost nodes do not count as restarts.
         "runPolicy": {"backoffLimit": 0},
     }
-    if request.is_command or request.module:
+    if request.is_command or options.get("module"):
         spec["command"] = [literal(each) for each in words]
     else:
         interpreter, script, *arguments = words
@@ -103,7 +103,7 @@ def _new(request: RunRequest, namespace: str) -> RunSubmission:
     tree: FileTree | None = None
     volume = ""
     code: tuple[Object, ...] = ()
-    if request.share or request.claim:
+    if options.get("share") or options.get("claim"):
         tree = file_tree(files)
         volume = _volume_of(request, spec)
         commands = [unpack_command(tree, volume, CODE_DIRECTORY)]
@@ -113,8 +113,8 @@ def _new(request: RunRequest, namespace: str) -> RunSubmission:
         code = (made,)
         _add_volume(spec, ARCHIVE, ARCHIVE_DIRECTORY, configMap={"name": made["metadata"]["name"]})
         commands = [archive.unpack_command(packed, ARCHIVE_DIRECTORY, CODE_DIRECTORY)]
-    if request.requirements is not None:
-        listed = _file_of(directory, files, request.requirements, "--requirements")
+    if "requirements" in options:
+        listed = _file_of(directory, files, options["requirements"], "--requirements")
         _add_volume(spec, PACKAGES, PACKAGES_DIRECTORY, emptyDir={})
         # A store that jobs of others can write is read only with the key of this user.
         store = f"{volume}/{packages.STORE}" if volume else ""
@@ -122,8 +122,8 @@ def _new(request: RunRequest, namespace: str) -> RunSubmission:
         commands.append(f"python3 {CODE_DIRECTORY}/{packages.SCRIPT} {shell_text(shlex.join(install))}")
     spec["preparation"] = {"command": " &&\n".join(commands)}
     note = ""
-    if request.gpus is None:
-        number, note = default_gpus(is_placed=bool(request.pool or request.queue))
+    if "gpus" not in options:
+        number, note = default_gpus(is_placed=bool(options.get("pool") or options.get("queue")))
         spec["worker"] |= {} if number else {"gpus": 0}
     return RunSubmission(job, config_maps=code, tree=tree, left_out=tuple(sorted(left_out)), note=note)
 
@@ -142,13 +142,13 @@ def _join_packages(spec: Object) -> None:
 
 def _volume_of(request: RunRequest, spec: Object) -> str:
     """The path of the share or claim of the request, which the job mounts and which also gets its logs and outputs."""
-    if request.share:
-        entry = share_code.mount(request.share, share_code.account_of(request.account))
+    if share := request.options.get("share"):
+        entry = share_code.mount(share, share_code.account_of(request.account))
         spec["azureFiles"] = [entry]
         path, root = f"{MOUNT_ROOT}/{entry['name']}", f"$(AZ_BATCHAI_JOB_MOUNT_ROOT)/{entry['name']}"
     else:
         path = root = claim_code.DIRECTORY
-        _add_volume(spec, claim_code.VOLUME, path, persistentVolumeClaim={"claimName": request.claim})
+        _add_volume(spec, claim_code.VOLUME, path, persistentVolumeClaim={"claimName": request.options["claim"]})
         for role in ("worker", "launcher"):
             spec[role]["template"]["spec"]["securityContext"] = dict(volume_pods.SECURITY_CONTEXT)
     spec["logs"] = {"pathPrefix": root}
@@ -158,19 +158,13 @@ def _volume_of(request: RunRequest, spec: Object) -> str:
 
 def _repeated(request: RunRequest, namespace: str) -> RunSubmission:
     """A job with the spec of another one, and a copy of its code."""
-    for option, value in (
-        ("--workdir", request.workdir),
-        ("--requirements", request.requirements),
-        ("--share", request.share),
-        ("--claim", request.claim),
-        ("--module", request.module),
-        ("a command", request.is_command or None),
-    ):
-        if value is not None:
-            raise UsageError(f"{option} has no effect with --from, which runs the code of the job again")
+    options = request.options
+    unused = [each.names[0] for each in declared() if each.option.is_for_new_code and each.field in options]
+    for option in (*unused, *(["a command"] if request.is_command else [])):
+        raise UsageError(f"{option} has no effect with --from, which runs the code of the job again")
     old = kube.job(str(request.source), namespace)
     name = batchai_records.display_name(old)
-    job = _metadata(request.name or f"{name[:40]}-{secrets.token_hex(3)}", namespace)
+    job = _metadata(options.get("name") or f"{name[:40]}-{secrets.token_hex(3)}", namespace)
     job["spec"] = spec = copy.deepcopy(old["spec"])
     if labels := old["metadata"].get("labels"):
         job["metadata"]["labels"] = dict(labels)
@@ -216,9 +210,9 @@ def _metadata(name: str, namespace: str) -> Object:
 
 def files_of(request: RunRequest, left_out: set[str]) -> list[CodeFile]:
     """The files of the directory, see `code_files`, and those that were generated beside it. Raises UsageError."""
-    found = {file.path: file for file in code_files(request.workdir or Path(), left_out)}
+    found = {file.path: file for file in code_files(request.directory, left_out)}
     generated = dict(request.generated)
-    if request.requirements is not None:
+    if "requirements" in request.options:
         generated[packages.SCRIPT] = Path(install_packages.__file__)
     for path, source in generated.items():
         found[path] = CodeFile(path, source, source.stat().st_size, False)
@@ -231,10 +225,10 @@ def program(request: RunRequest, directory: Path, files: list[CodeFile]) -> list
         if not request.args:
             raise UsageError("name the command to run after --, such as `hvj run -- python3 train.py`")
         return list(request.args)
-    if request.module:
-        if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", request.module):
-            raise UsageError(f"-m {request.module!r} must be the name of a module, such as package.train, and no path")
-        return ["python3", "-m", request.module, *request.args]
+    if module := request.options.get("module"):
+        if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", module):
+            raise UsageError(f"-m {module!r} must be the name of a module, such as package.train, and no path")
+        return ["python3", "-m", module, *request.args]
     if request.script is None:
         raise UsageError("name the script to run, such as `hvj run train.py`, or a job to run again with --from")
     script = _file_of(directory, files, request.script, "the script")
@@ -246,8 +240,8 @@ def program(request: RunRequest, directory: Path, files: list[CodeFile]) -> list
 
 def _program_name(request: RunRequest, words: list[str]) -> str:
     """What a job is called after: the script, the last part of the module, or the command."""
-    if request.module:
-        name = request.module.rpartition(".")[2]
+    if module := request.options.get("module"):
+        name = module.rpartition(".")[2]
     else:
         name = PurePosixPath(words[0] if request.is_command else words[1]).stem
     if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,40}", name):

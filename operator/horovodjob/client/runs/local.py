@@ -17,6 +17,7 @@ from horovodjob.client.jobs.manifests import Submission
 from horovodjob.client.messages import Display, message
 from horovodjob.client.runs import execution, packages
 from horovodjob.client.runs.job_manifest import OUTPUT, files_of, program
+from horovodjob.client.runs.options import declared
 from horovodjob.client.runs.request import RunRequest
 
 # Open MPI 4 and 5: more ranks than processors, and the user root, which containers have.
@@ -39,16 +40,16 @@ def run_here(request: RunRequest, output: Path | None, display: Display = QUIET)
     """
     if request.source:
         raise UsageError("--local runs a directory and --from a job of the cluster; use one of them")
-    directory = request.workdir or Path()
+    directory, options = request.directory, request.options
     left_out: set[str] = set()
     files = files_of(request, left_out)
     execution.show_left_out(sorted(left_out), display)
     words = program(request, directory, files)
     if unused := unused_options(request):
         display.message(f"{', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect with --local")
-    spec = manifests.with_variables(Submission({"spec": {}}), request.env).job["spec"]
-    processes = (request.nodes or (request.elastic or (1, 1))[1]) * max(1 if request.gpus is None else request.gpus, 1)
-    engine = _engine(request)
+    spec = manifests.with_variables(Submission({"spec": {}}), request.variables).job["spec"]
+    processes, requirements = request.local_ranks, options.get("requirements")
+    engine = _engine(options.get("image"))
     with tempfile.TemporaryDirectory(prefix="hvj-run-") as temporary:
         directories = {name: Path(temporary) / name for name in ("code", "packages", "output")}
         if output is not None:
@@ -62,25 +63,27 @@ def run_here(request: RunRequest, output: Path | None, display: Display = QUIET)
         # What a command calls these directories.
         names = {name: f"/job/{name}" if engine else str(path) for name, path in directories.items()}
         variables = OPEN_MPI | {each["name"]: each["value"] for each in spec.get("env", ())}
-        if output or request.share or request.claim:  # a job has it only there: a script that needs it fails here
+        if (
+            output or options.get("share") or options.get("claim")
+        ):  # a job has it only there: a script that needs it fails here
             variables[f"AZ_BATCHAI_OUTPUT_{OUTPUT}"] = names["output"]
-        if request.requirements is not None:
+        if requirements is not None:
             own = variables.get("PYTHONPATH") or (None if engine else os.environ.get("PYTHONPATH"))
             variables["PYTHONPATH"] = ":".join(filter(None, (own, names["packages"])))
         if engine:
             variables = {"HOME": "/tmp", **variables}  # the user of this machine has none in the image
 
         def run(*words: str) -> int:
-            prefix = container_command(engine, str(request.image), directories, variables) if engine else []
+            prefix = container_command(engine, options["image"], directories, variables) if engine else []
             sys.stdout.flush()  # before the lines of the program
             done = subprocess.run(
                 [*prefix, *words], cwd=directories["code"], env=os.environ | variables, check=False
             ).returncode
             return done if done >= 0 else 128 - done
 
-        if request.requirements is not None:
-            store, key = "", packages.token(directory / request.requirements)
-            if ended := run("python3", packages.SCRIPT, request.requirements, names["packages"], store, key):
+        if requirements is not None:
+            store, key = "", packages.token(directory / requirements)
+            if ended := run("python3", packages.SCRIPT, requirements, names["packages"], store, key):
                 return ended
         if not engine and shutil.which("mpirun") is None:
             if processes > 1:
@@ -91,20 +94,10 @@ def run_here(request: RunRequest, output: Path | None, display: Display = QUIET)
 
 def unused_options(request: RunRequest) -> list[str]:
     """The options of the request that only a job has."""
-    options = {
-        "--name": request.name,
-        "--share": request.share,
-        "--claim": request.claim,
-        "--mount": request.mounts,
-        "--queue": request.queue,
-        "--cluster": request.pool,
-        "--spot": request.spot,
-        "--retries": request.retries,
-        "--experiment": request.experiment,
-        "--elastic": request.elastic if request.nodes else None,
-        "--gpus": request.gpus,
-    }
-    return [option for option, value in options.items() if value]
+    given = {each.names[0]: request.options.get(each.field) for each in declared() if not each.option.is_local}
+    if not request.options.get("nodes"):
+        given.pop("--elastic")  # its maximum is the number of nodes
+    return [name for name, value in given.items() if value]
 
 
 def container_command(
@@ -125,9 +118,9 @@ def container_command(
     return [*command, image]
 
 
-def _engine(request: RunRequest) -> str | None:
+def _engine(image: str | None) -> str | None:
     """The container engine for the image; None without an image. Raises UsageError if there is none."""
-    if request.image is None:
+    if image is None:
         return None
     found = [engine for engine in ENGINES if shutil.which(engine)]
     # A client can be there without its server.
