@@ -68,3 +68,13 @@ def hvj(workspace: str) -> Hvj:
 def cluster(api: Api, workspace: str) -> ClusterState:
     """The state that operator and kubelet report in the test's workspace."""
     return ClusterState(api, workspace)
+
+
+@pytest.fixture
+def viewer(api: Api) -> Iterator[str]:
+    """A ClusterRole that can only read jobs."""
+    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    rules = [{"apiGroups": ["horovodjob.dev"], "resources": ["horovodjobs"], "verbs": ["get", "list", "watch"]}]
+    api.create(roles, {"metadata": {"name": "dashboard-viewer"}, "rules": rules})
+    yield "dashboard-viewer"
+    api.delete(f"{roles}/dashboard-viewer")

@@ -1,7 +1,6 @@
 """`hvj job stacks`."""
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ from horovodjob.api.constants import LABEL_ROLE, Role
 from horovodjob.client.cluster import exec as pod_exec
 from horovodjob.client.cluster import kube
 from horovodjob.client.cluster.cluster_view import warn
+from horovodjob.client.cluster.connections import side_by_side
 from horovodjob.client.errors import CliError, to_cli_error
 from horovodjob.client.jobs import batchai_records, other_cluster
 from horovodjob.escaping import escaped_output
@@ -42,20 +42,20 @@ def stacks(
     if not pods:
         state = batchai_records.state(job.get("status", {}))
         raise CliError(f"no pod of job {name} is running ({state}); see `hvj job show -n {name}`")
-    with ThreadPoolExecutor(PODS_AT_A_TIME) as pool:
-        found = list(pool.map(lambda pod: _of_pod(pod, rank or []), pods))
+    found = side_by_side(PODS_AT_A_TIME, lambda pod: _of_pod(pod, rank or []), pods)
     errors = [each for each in found if isinstance(each, CliError)]
     by_place: dict[tuple[str, str], list[int]] = {}
     for each in found:
         for number, state, text in each if isinstance(each, list) else ():
             by_place.setdefault((state, text), []).append(number)
     if not by_place:
-        raise errors[0] if errors else CliError(_nothing(name, rank))
+        raise errors[0] if errors else CliError(_nothing(job, rank))
     for error in errors[:1]:
         warn(f"the stacks of {len(errors)} pods are unknown: {error}")
+    if missing := set(rank or []).difference(*by_place.values()):
+        warn(_nothing(job, sorted(missing)))
     for (state, text), ranks in sorted(by_place.items(), key=lambda group: (len(group[1]), group[1])):
-        numbers = ", ".join(map(str, sorted(ranks)))
-        title = f"rank {numbers}" if len(ranks) == 1 else f"ranks {numbers} ({len(ranks)} ranks)"
+        title = _ranks(ranks) if len(ranks) == 1 else f"{_ranks(ranks)} ({len(ranks)} ranks)"
         lines = "\n".join(map(escaped_output, text.splitlines()))
         typer.echo(f"{title}{f' {escaped_output(state)}' if state else ''}, innermost frame first:\n{lines}\n")
 
@@ -79,9 +79,25 @@ def _of_pod(pod: Any, ranks: list[int]) -> list[tuple[int, str, str]] | CliError
     return [(int(rank), state or "", own.strip()) for rank, state, own in zip(*[iter(parts)] * 3, strict=True)]
 
 
-def _nothing(name: str, ranks: list[int] | None) -> str:
-    which = f"rank {', '.join(map(str, ranks))}" if ranks else "a rank"
+def _ranks(ranks: list[int]) -> str:
+    """Numbers of ranks as `rank 3` or `ranks 0-2, 5`."""
+    parts: list[list[int]] = []
+    for rank in sorted(ranks):
+        if parts and parts[-1][-1] == rank - 1:
+            parts[-1][1:] = [rank]
+        else:
+            parts.append([rank])
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join('-'.join(map(str, part)) for part in parts)}"
+
+
+def _nothing(job: Any, ranks: list[int] | None) -> str:
+    """Why there are no stacks of these ranks, or of any."""
+    spec, name = job["spec"], job["metadata"]["name"]
+    worker = spec.get("worker") or {}
+    count = worker.get("replicas", 1) * (worker.get("slots") or max(worker.get("gpus", 1), 1))
+    if ranks and ranks[0] >= count and not (spec.get("elastic") or spec.get("launcherCommand")):
+        return f"job {name} has no {_ranks(ranks)}: its ranks are 0 to {count - 1}"
     return (
-        f"no pod of job {name} has stacks of {which}: they exist while a program trains with the trainer or with "
-        "horovodjob_trainer.hvd"
+        f"no pod of job {name} has stacks of {_ranks(ranks) if ranks else 'a rank'}: they exist while a program trains "
+        "with the trainer or with horovodjob_trainer.hvd"
     )

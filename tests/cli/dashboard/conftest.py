@@ -33,16 +33,6 @@ def page(started_chromium: Chromium, address: str) -> Chromium:
 
 
 @pytest.fixture
-def viewer(api: Api) -> Iterator[str]:
-    """A ClusterRole that can only read jobs."""
-    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
-    rules = [{"apiGroups": ["horovodjob.dev"], "resources": ["horovodjobs"], "verbs": ["get", "list", "watch"]}]
-    api.create(roles, {"metadata": {"name": "dashboard-viewer"}, "rules": rules})
-    yield "dashboard-viewer"
-    api.delete(f"{roles}/dashboard-viewer")
-
-
-@pytest.fixture
 def accounts(api: Api, workspace: str) -> Iterator[Accounts]:
     """Accounts of viewers in the test's workspace."""
     made = Accounts(api, workspace)

@@ -1,5 +1,6 @@
 """`hvj job stacks`, and how commands show a training that makes no progress."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from cli.cluster_state import ClusterState
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj
-from support.api_client import Object
+from cli.service_account import account_kubeconfig
+from support.api_client import Api, Object
 
 INPUT = b'  File "/data/train.py", line 31 in load\n'
 EXCHANGE = b'  File "/usr/lib/ops.py", line 59 in quick_execute\n'
@@ -39,12 +41,30 @@ def test_ranks_at_the_same_place_form_a_group(hvj: Hvj, kubelet: Kubelet, job: O
     assert (done.code, done.stderr) == (0, "")
     assert done.stdout == (
         'rank 3 is stopped, innermost frame first:\nFile "/data/train.py", line 31 in load\n\n'
-        'ranks 0, 1, 2 (3 ranks), innermost frame first:\nFile "/usr/lib/ops.py", line 59 in quick_execute\n\n'
+        'ranks 0-2 (3 ranks), innermost frame first:\nFile "/usr/lib/ops.py", line 59 in quick_execute\n\n'
     )
     assert asked == [["python3", "-m", "horovodjob_trainer.watch.stacks"]] * 2
     asked.clear()
     hvj("job", "stacks", "-n", "train", "--rank", "3")
     assert [command[-1] for command in asked] == ["3", "3"]
+    asked.clear()
+    done = hvj("job", "stacks", "-n", "train", "--rank", "3", "--rank", "9")
+    assert (done.code, done.stdout.count("innermost")) == (0, 2), "this program prints all ranks"
+    assert done.stderr == "warning: job train has no rank 9: its ranks are 0 to 3\n"
+
+
+def test_the_stacks_of_a_rank_that_does_not_exist_and_of_a_user_who_may_not_run_commands_are_errors(
+    hvj: Hvj, kubelet: Kubelet, job: Object, api: Api, viewer: str, tmp_path: Path
+) -> None:
+    kubelet.answer = lambda command, stdin: (b"", b"", 0)
+    done = hvj("job", "stacks", "-n", "train", "--rank", "4")
+    assert (done.code, done.stderr) == (1, "error: job train has no rank 4: its ranks are 0 to 3\n")
+    assert hvj("job", "stacks", "-n", "train", "--rank", "-1").code == 2
+    user = account_kubeconfig(api, job["metadata"]["namespace"], tmp_path, viewer, "view")
+    done = hvj("job", "stacks", "-n", "train", "--kubeconfig", str(user))
+    assert done.code == 1
+    assert 'cannot get resource "pods/exec"' in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_program_without_stacks_is_an_error(hvj: Hvj, kubelet: Kubelet, job: Object) -> None:

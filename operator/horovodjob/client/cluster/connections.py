@@ -5,9 +5,10 @@ import functools
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 THREADS = "reader of the API server"
@@ -15,6 +16,8 @@ THREADS = "reader of the API server"
 own_client: ContextVar[Any] = ContextVar("own_client", default=None)
 _current: ContextVar["Connections | None"] = ContextVar("connections", default=None)
 JOIN_SECONDS = 2
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def without_redirects(retries: int) -> Any:
@@ -107,6 +110,12 @@ class Connections:
         with self._lock:
             self.check()
             self._sockets.add(connection)
+
+
+def side_by_side(threads: int, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """The results for each item, from threads in the context of their caller: they use the cluster that it chose."""
+    with ThreadPoolExecutor(threads) as pool:
+        return [each.result() for each in [pool.submit(copy_context().run, function, item) for item in items]]
 
 
 def pause(seconds: float) -> None:

@@ -6,6 +6,7 @@ import select
 import socket
 import threading
 from collections.abc import Iterator, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +50,8 @@ def forwarded_port(pod: Object, local: int, remote: int) -> Iterator[int]:
         listener = socket.create_server((LOOPBACK, local))
     except OSError as error:
         raise CliError(f"port {local} of this machine: {one_line(error.strerror)}; choose another one, or 0") from None
-    threading.Thread(target=_accept, args=(listener, pod, remote), daemon=True).start()
+    # In a new context, the threads would use the default cluster.
+    threading.Thread(target=copy_context().run, args=(_accept, listener, pod, remote), daemon=True).start()
     try:
         yield listener.getsockname()[1]
     finally:
@@ -84,7 +86,7 @@ def _accept(listener: socket.socket, pod: Object, remote: int) -> None:
             connection, _ = listener.accept()
         except OSError:  # the listener is closed
             return
-        threading.Thread(target=_serve, args=(connection, pod, remote), daemon=True).start()
+        threading.Thread(target=copy_context().run, args=(_serve, connection, pod, remote), daemon=True).start()
 
 
 def _serve(connection: socket.socket, pod: Object, remote: int) -> None:
@@ -92,10 +94,10 @@ def _serve(connection: socket.socket, pod: Object, remote: int) -> None:
     from kubernetes.client import ApiClient, CoreV1Api
 
     metadata = pod["metadata"]
-    # `portforward` temporarily changes the client, which other threads use.
-    core = CoreV1Api(ApiClient(kube.client().configuration))
     with connection:
         try:
+            # `portforward` temporarily changes the client, which other threads use.
+            core = CoreV1Api(ApiClient(kube.client().configuration))
             tunnel = streams().portforward(
                 core.connect_get_namespaced_pod_portforward, metadata["name"], metadata["namespace"], ports=str(remote)
             )

@@ -1,12 +1,12 @@
 """What the pods of a job use: processor and memory by metrics.k8s.io, GPUs by nvidia-smi in the pods."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from horovodjob.api.constants import LABEL_REPLICA_INDEX, LABEL_ROLE, Role
 from horovodjob.client.cluster import exec as pod_exec
 from horovodjob.client.cluster import kube
+from horovodjob.client.cluster.connections import side_by_side
 from horovodjob.client.cluster.node_pools import gpu_count
 from horovodjob.client.errors import CliError, to_cli_error
 from horovodjob.client.jobs.batchai_records import worker
@@ -47,9 +47,8 @@ def read_metrics(job: Object) -> dict[str, Object]:
 def read_gpus(pods: Sequence[Object]) -> dict[str, list[Object] | CliError]:
     """The GPUs of each pod that has some, or the reason why they are unknown."""
     with_gpus = [pod for pod in pods if has_gpus(pod)]
-    with ThreadPoolExecutor(REQUESTS) as pool:
-        found = pool.map(_pod_gpus, with_gpus)
-        return {pod["metadata"]["name"]: gpus for pod, gpus in zip(with_gpus, found, strict=True)}
+    found = side_by_side(REQUESTS, _pod_gpus, with_gpus)
+    return {pod["metadata"]["name"]: gpus for pod, gpus in zip(with_gpus, found, strict=True)}
 
 
 def has_gpus(pod: Object) -> bool:
