@@ -51,6 +51,7 @@ def limit(rank: Activity) -> float:
     ("section", "longest", "steps", "minutes"),
     [
         (Section.START, 0.0, 0, 60),
+        (Section.SETUP, 0.0, 0, 240),
         (Section.STEP, 0.0, 1, 60),
         (Section.STEP, 0.8, 500, 5),
         (Section.STEP, 2 * MINUTE, 500, 20),
@@ -70,6 +71,7 @@ def test_the_first_step_has_an_hour_also_with_a_shorter_deadline() -> None:
     assert deadline_seconds(90, Section.START, 0) == 60 * MINUTE
     assert deadline_seconds(90, Section.STEP, 1) == 90
     assert deadline_seconds(7200, Section.START, 0) == 7200
+    assert deadline_seconds(7200, Section.SETUP, 0) == 240 * MINUTE
 
 
 def test_a_stall_does_not_make_the_next_one_last_longer(rank: Activity, clock: Clock) -> None:

@@ -31,7 +31,9 @@ def watch(rank: Activity, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     yield from new_watch(rank)
 
 
-def new_watch(activity: Activity, rank: int = 1, **settings: Any) -> Iterator[Watch]:
+def new_watch(
+    activity: Activity, rank: int = 1, peers: list[dict[str, Any]] | None = None, **settings: Any
+) -> Iterator[Watch]:
     """The watch of this process as a rank."""
     stacks = os.memfd_create("stacks")
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -41,7 +43,9 @@ def new_watch(activity: Activity, rank: int = 1, **settings: Any) -> Iterator[Wa
             "listener": listener.fileno(),
             "lifeline": -1,
         }
-        yield Watch(Settings(rank=rank, host=f"worker-{rank}", pid=os.getpid(), attempt=1, **own, **settings), "token")
+        watch = Watch(Settings(rank=rank, host=f"worker-{rank}", pid=os.getpid(), attempt=1, **own, **settings))
+        watch.connect("token", peers or [])
+        yield watch
     os.close(stacks)
 
 
@@ -94,6 +98,38 @@ def test_only_a_run_knows_whether_a_step_was_new(
     rank.enter(Section.START)
     rank.complete_step(position)
     assert (watch._known_steps(), watch._missing_step()) == (position, missing)
+
+
+@pytest.mark.parametrize(
+    ("number", "waits", "text"),
+    [
+        (0, False, "rank 0 on worker-0 is in its start-up"),
+        (0, True, "rank 0 waits for ranks that have not started; each of them says in the log where"),
+        (1, False, "rank 1 on worker-1 is in its start-up"),
+        (1, True, ""),
+    ],
+)
+def test_before_the_ranks_know_each_other_each_says_that_it_has_not_started(
+    rank: Activity,
+    posted: list[dict[str, Any]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    waits: bool,
+    text: str,
+) -> None:
+    monkeypatch.setattr(Watch, "stacks", lambda self: "")
+    (watch,) = new_watch(rank, rank=number)
+    watch.is_connected.clear()
+    rank.enter(Section.START)
+    rank[Field.EXCHANGES] = int(waits)
+    rank[Field.SAMPLED] = time.monotonic() + 60
+    for seconds in (3590, 3700):
+        assert capsys.readouterr().err == ""
+        rank[Field.SINCE] = time.monotonic() - seconds
+        watch.check()
+    assert text in capsys.readouterr().err
+    assert len(posted) == (number == 0)
 
 
 # ---- the deputy of rank 0
@@ -195,8 +231,10 @@ def test_the_first_rank_on_another_host_is_the_deputy() -> None:
 def test_rank_0_announces_its_next_report_until_the_training_ends(rank: Activity, posted: list[dict[str, Any]]) -> None:
     (watch,) = new_watch(rank, rank=0)
     watch._post_all()
-    assert posted[-1]["nextWithin"] == 300
+    assert "nextWithin" not in posted[-1], "the first step can be far"
     rank[Field.STEPS_IN_ATTEMPT] = 2
+    watch._post_all()
+    assert posted[-1]["nextWithin"] == 300
     posted.clear()
     watch.settings = replace(watch.settings, pid=os.getppid())  # the rank continues after its training
     watch._end()

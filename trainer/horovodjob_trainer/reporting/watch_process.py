@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from horovodjob_trainer.watch.judgement import (
     Verdict,
     deadline_seconds,
     verdict,
+    verdict_before_start,
     verdict_text,
 )
 from horovodjob_trainer.watch.peers import Peer, ask, is_alive, question
@@ -46,13 +47,17 @@ FILE_SECONDS = 5.0
 SILENCE_SECONDS, LEAST_SILENCE_SECONDS = 300.0, 60.0
 DEPUTY_SECONDS = 60.0  # so much later than rank 0 its deputy looks
 RETRY_SECONDS = 5.0
+CONNECT_SECONDS = 5.0  # between ranks that exchange where they answer
 MAX_BLAMED, MAX_TEXT = 8, 1000  # those of a report
 ENDED = "ProgressDeadlineExceeded"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the rank gives to its watch process, as JSON in the first line of its standard input."""
+    """What the rank gives to its watch process, as JSON in the first line of its standard input.
+
+    The second line has the token of the ranks, and where the other ones answer.
+    """
 
     rank: int
     host: str
@@ -69,19 +74,19 @@ class Settings:
     """Replaces the automatic limits."""
     slow: float = SLOW_SECONDS
     """How long a rank must be slower than the others before it is named."""
-    peers: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Watch:
     """What one watch process knows of its rank, and rank 0's of all."""
 
-    def __init__(self, settings: Settings, token: str) -> None:
-        self.settings, self.token = settings, token
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.token = settings, ""
         self.numbers = memoryview(mmap.mmap(settings.activity, mmap.PAGESIZE)).cast("d")
-        self.peers = [Peer(**{**each, "addresses": tuple(each["addresses"])}) for each in settings.peers]
-        self.is_deputy = settings.rank != 0 and bool(self.peers)
-        reports = settings.rank == 0 or self.is_deputy
-        self.client = ProgressClient.from_environment(os.environ, say) if reports else None
+        self.peers: list[Peer] = []
+        self.is_deputy = False
+        self.is_connected = threading.Event()
+        """Whether all ranks have started, and rank 0 knows the others."""
+        self.client = ProgressClient.from_environment(os.environ, say) if settings.rank == 0 else None
         self.asks_at = 0.0
         self.stalled_since = self.stalled_at = self.reported_at = 0.0
         self.observed_since = 0.0
@@ -93,12 +98,20 @@ class Watch:
         self.stacks_lock = threading.Lock()
         self.post_lock = threading.Lock()
 
+    def connect(self, token: str, peers: list[dict[str, Any]]) -> None:
+        """All ranks have started. Rank 0 and its deputy know the others."""
+        self.peers = [Peer(**{**each, "addresses": tuple(each["addresses"])}) for each in peers]
+        self.is_deputy = self.settings.rank != 0 and bool(self.peers)
+        if self.is_deputy:
+            self.client = ProgressClient.from_environment(os.environ, say)
+        self.token = token
+        self.is_connected.set()
+
     def run(self) -> None:
         """Answer questions and, for rank 0 and its deputy, check the progress, until the rank has ended."""
         listener = socket.socket(fileno=self.settings.listener)
-        if self.settings.rank == 0 or self.is_deputy:
-            # Beside the answers: both can ask each other at once.
-            threading.Thread(target=self._check_regularly, daemon=True).start()
+        # Beside the answers: both can ask each other at once.
+        threading.Thread(target=self._check_regularly, daemon=True).start()
         while True:
             ready, _, _ = select.select([listener.fileno(), self.settings.lifeline], [], [], CHECK_SECONDS)
             # A process that the rank has forked holds its end of the pipe too.
@@ -111,7 +124,7 @@ class Watch:
                     threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _check_regularly(self) -> None:
-        while True:
+        while not self.is_connected.is_set() or self.is_deputy or self.settings.rank == 0:
             before = time.monotonic()
             time.sleep(CHECK_SECONDS)
             if (now := time.monotonic()) - before > CHECK_SECONDS + PAUSE_SECONDS:
@@ -120,6 +133,8 @@ class Watch:
 
     def _answer(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):
+            if not self.is_connected.wait(CONNECT_SECONDS):
+                return  # it has no token, with which another rank could ask
             asked = question(connection, self.token)
             if asked == "state":
                 connection.sendall(json.dumps(asdict(self.state())).encode() + b"\n")
@@ -177,7 +192,10 @@ class Watch:
         section, steps = Section(int(numbers[Field.SECTION])), numbers[Field.STEPS_IN_ATTEMPT]
         since, is_known = numbers[Field.SINCE], section is not Section.OUTSIDE
         seconds = time.monotonic() - max(since, self.observed_since)
-        if self.is_deputy:
+        is_before_start = not self.is_connected.is_set() and numbers[Field.EXCHANGES]
+        if is_before_start and settings.rank:
+            return  # it waits for others, which rank 0 says of all that do
+        if self.is_deputy or is_before_start:
             seconds -= min(DEPUTY_SECONDS, settings.limit or DEPUTY_SECONDS)
         limit = limit_seconds(section, numbers[Field.LONGEST], steps, settings.limit)
         deadline = None
@@ -257,6 +275,8 @@ class Watch:
         if self.is_deputy:
             return known | {"isDeputy": True}
         limit, interval = self.settings.limit, self.settings.slow / COMPARISONS
+        if not self.numbers[Field.STEPS_IN_ATTEMPT] and self.stall is None:
+            return known | {"usage": self._usage_report()}  # the first step can be far, and no report precedes it
         silence = max(3 * interval, limit or 0, LEAST_SILENCE_SECONDS if limit else SILENCE_SECONDS)
         return known | {"usage": self._usage_report(), "nextWithin": silence}
 
@@ -279,7 +299,7 @@ class Watch:
         states = self._states()
         if self.numbers[Field.SINCE] != since:
             return  # the training has continued meanwhile
-        found = verdict(states)
+        found = verdict(states) if self.is_connected.is_set() else verdict_before_start(states[0])
         is_first, self.stalled_since, self.stalled_at = not self.stalled_since, self.stalled_since or since, since
         self.reported_at = time.monotonic()
         text = f"no step since {self._last_step():%H:%M:%SZ}{self._usual()}: {verdict_text(found)}"
@@ -388,9 +408,16 @@ def main() -> None:
     """Watch the rank that has started this process."""
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)  # the watch ends with its rank, which can write a checkpoint first
-    token, settings = json.loads(sys.stdin.readline())
-    Watch(Settings(**settings), token).run()
+    watch = Watch(Settings(**json.loads(sys.stdin.readline())))
+    threading.Thread(target=_connect, args=(watch,), daemon=True).start()
+    watch.run()
     os._exit(0)
+
+
+def _connect(watch: Watch) -> None:
+    """Read the second line, which comes when all ranks have started."""
+    if line := sys.stdin.readline():
+        watch.connect(*json.loads(line))
 
 
 if __name__ == "__main__":

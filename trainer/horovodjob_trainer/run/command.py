@@ -14,6 +14,8 @@ from horovodjob_trainer.errors import JobError, TrainerError, UsageError
 from horovodjob_trainer.launch import Launch
 from horovodjob_trainer.run import garbage_collection
 from horovodjob_trainer.run.termination import Termination, exit_process
+from horovodjob_trainer.watch.activity import ACTIVITY
+from horovodjob_trainer.watch.start import watch_start
 
 FAILED = 1
 # mpirun ends the other ranks when one exits. Ranks that print nothing wait, so that rank 0 can print the error.
@@ -31,6 +33,8 @@ def run(arguments: Sequence[str], termination: Termination) -> NoReturn:
     try:
         with nullcontext() if launch.rank == 0 else redirect_stdout(io.StringIO()):  # only rank 0 prints --help
             configuration = load_configuration(arguments)
+        if not launch.elastic:  # whose ranks join at different times
+            watch_start(launch.rank)
     except UsageError as error:
         if launch.rank == 0:
             _print_error(error)
@@ -60,7 +64,8 @@ def _train(configuration: Configuration, launch: Launch, termination: Terminatio
             from horovodjob_trainer import hvd
             from horovodjob_trainer.run import ranks, training
 
-        hvd.init()
+        with ACTIVITY.exchange():  # it waits for all ranks
+            hvd.init()
         try:
             training.train(configuration, launch, termination)
         except JobError as error:

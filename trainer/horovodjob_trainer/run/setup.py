@@ -33,6 +33,7 @@ from horovodjob_trainer.run.precision import dtype_policy
 from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, loading_ranks
 from horovodjob_trainer.run.step import as_it_is
 from horovodjob_trainer.run.termination import Termination
+from horovodjob_trainer.watch.start import watch_setup
 
 SHIFT = 0.1  # share of the height and width of an image, in each direction
 
@@ -121,6 +122,7 @@ def set_up(configuration: Configuration, launch: Launch, termination: Terminatio
     """
     threads = configuration.threads or threads_per_rank(launch, usable_cores())
     configure_devices(threads, launch)
+    watch_setup(hvd)
     termination.grace_seconds = configuration.grace_seconds
     ranks = counted(hvd.size(), "rank")
     _log(f"Training {configuration.dataset} on {ranks} with {counted(threads, 'thread')} each")

@@ -76,7 +76,7 @@ class Activity:
     def section(self, section: Section) -> Iterator[None]:
         """Within this context, the rank is in this section; outside of a training, it stays outside."""
         before = self.current
-        if before in (Section.OUTSIDE, Section.START):  # a start has the longest limit
+        if before in (Section.OUTSIDE, Section.START, Section.SETUP):  # a start has the longest limit
             yield
             return
         self.enter(section)

@@ -4,13 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from horovodjob_trainer.watch.sections import START_SECONDS, Section
+from horovodjob_trainer.watch.sections import SETUP_SECONDS, START_SECONDS, Section
 from horovodjob_trainer.watch.stacks import ranks_text
 
 SILENT_SECONDS = 10.0  # Python code of a rank runs each second, on a busy node a little later
 MAX_GROUPS = 3
 TEXTS = {
     Section.START: "is in its start-up",
+    Section.SETUP: "loads its data or builds its model",
     Section.INPUT: "is in input",
     Section.STEP: "is computing, or reads its next batch",
     Section.VALIDATION: "is in the validation",
@@ -21,7 +22,9 @@ TEXTS = {
 
 
 def deadline_seconds(deadline: float, section: Section, steps: float) -> float:
-    """The deadline that the user has set. The first step of a start has at least the time of an automatic limit."""
+    """The deadline that the user has set. What precedes the first step has at least the time of an automatic limit."""
+    if section is Section.SETUP:
+        return max(deadline, SETUP_SECONDS)
     return max(deadline, START_SECONDS) if section is Section.START or not steps else deadline
 
 
@@ -91,6 +94,13 @@ def verdict(ranks: Sequence[RankState]) -> Verdict:
         cause = ": the share or the volume of the data may hang" if rest[0].section is Section.INPUT else ""
         return Verdict((), f"all {len(rest)} ranks are at the same place: each {rest[0].text()}{cause}")
     return Verdict(tuple(rest), "")
+
+
+def verdict_before_start(own: RankState) -> Verdict:
+    """What a rank that does not know the others yet can say: only what it does itself."""
+    if own.is_waiting and not own.is_blocked:
+        return Verdict((), f"rank {own.rank} waits for ranks that have not started; each of them says in the log where")
+    return Verdict((own,), "")
 
 
 def _exchange_text(ranks: Sequence[RankState]) -> str:

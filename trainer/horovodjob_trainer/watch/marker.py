@@ -2,13 +2,12 @@
 
 A mark is an assignment to a variable in the memory of the host, which takes some microseconds. With the times of the
 marks, a rank knows how long it has waited.
+
+TensorFlow is imported where it is used: the watch of the trainer begins before it.
 """
 
 from collections.abc import Sequence
 from typing import Any
-
-import tensorflow as tf
-from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from horovodjob_trainer.watch.activity import Place
 
@@ -17,15 +16,21 @@ _variables: list[Any] = []
 
 def create_marker() -> None:
     """Let the graphs that are traced from now on have marks."""
+    import tensorflow as tf
+
     if not _variables:
         with tf.init_scope(), tf.device("/CPU:0"):
             # Since when this rank waits, and 0 if it does not; and how long it has waited.
-            for name in ("watch_since", "watch_waited"):
-                _variables.append(tf.Variable(0.0, trainable=False, dtype=tf.float64, name=name))
+            names = ("watch_since", "watch_waited")
+            # Both at once: another thread reads them.
+            _variables.extend([tf.Variable(0.0, trainable=False, dtype=tf.float64, name=name) for name in names])
 
 
 def mark(place: Place, after: Sequence[Any] = ()) -> None:
     """Mark that this rank is at a place of its step, as soon as these tensors exist."""
+    import tensorflow as tf
+    from tensorflow.python.framework.config import is_op_determinism_enabled
+
     if not _variables or tf.executing_eagerly():  # an exchange outside of a graph shows itself
         return
     since, waited = _variables
@@ -46,6 +51,8 @@ def mark(place: Place, after: Sequence[Any] = ()) -> None:
 
 def _on_host(tensor: Any) -> Any:
     """What exists when the device has computed the tensor: for a GPU, a copy of a number, which is not ahead of it."""
+    import tensorflow as tf
+
     if not tf.config.list_logical_devices("GPU") or tensor.dtype.is_integer:
         return tensor
     values = tensor.values if isinstance(tensor, tf.IndexedSlices) else tensor

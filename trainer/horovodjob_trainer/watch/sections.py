@@ -11,6 +11,7 @@ FACTOR = 10.0
 LEAST_SECONDS = 300.0
 UNKNOWN_SECONDS = 1800.0
 START_SECONDS = 3600.0
+SETUP_SECONDS = 4 * 3600.0  # the trainer can decode all images of a data set into memory
 
 
 class Section(IntEnum):
@@ -23,6 +24,7 @@ class Section(IntEnum):
     VALIDATION = 4
     CHECKPOINT = 5
     EPOCH_END = 6  # the callbacks of `fit` after an epoch, or the last step of an epoch in a loop, and what follows it
+    SETUP = 7  # the trainer loads the data and builds the model
 
 
 def limit_seconds(section: Section, longest: float, steps: float, given: float | None = None) -> float:
@@ -32,6 +34,8 @@ def limit_seconds(section: Section, longest: float, steps: float, given: float |
     """
     if given is not None and steps > 1:
         return given
+    if section is Section.SETUP:
+        return SETUP_SECONDS
     if section is Section.START or (section is Section.STEP and steps < 2):
         return START_SECONDS
     if not longest:

@@ -1,4 +1,8 @@
-"""Starts the watch of the ranks: every rank calls it together with the others, before the first step."""
+"""Starts the watch of the ranks: every rank calls it together with the others, before the first step.
+
+In the trainer, the watch process of a rank begins before that, and does not know the others until all ranks have
+started.
+"""
 
 import ctypes
 import json
@@ -40,10 +44,13 @@ class Ranks(Protocol):
 
 @dataclass(slots=True)
 class _Process:
-    """The watch process of this rank, and the pipe whose end shows it that the rank has ended."""
+    """The watch process of this rank."""
 
     process: subprocess.Popen[bytes]
     lifeline: int
+    """The pipe whose end shows it that the rank has ended."""
+    port: int
+    """Where it answers questions."""
 
 
 _running: list[_Process] = []
@@ -67,24 +74,40 @@ def seconds_of(variable: str) -> float | None:
     raise UsageError(f"the environment variable {variable} is {text!r}; it must be a number of seconds above 0")
 
 
+def watch_start(rank: int) -> None:
+    """Watch a rank of the trainer from now on, before it knows the others: a start can hang too."""
+    if is_watched():
+        ACTIVITY.enter(Section.START)
+        _start_process(rank)
+
+
+def watch_setup(exchange: Ranks) -> None:
+    """Let the ranks that have started know each other. Every rank calls it together."""
+    if _running:
+        _connect(exchange, _running[0])
+        ACTIVITY.enter(Section.SETUP)
+
+
 @contextmanager
 def watched(exchange: Ranks) -> Iterator[None]:
     """Within this context, the training is watched. Every rank enters it together; a context within does nothing."""
-    if ACTIVITY.current is not Section.OUTSIDE or not is_watched():
+    if ACTIVITY.current not in (Section.OUTSIDE, Section.SETUP) or not is_watched():
         yield
         return
     ACTIVITY.enter(Section.START)
     ACTIVITY[Field.STEPS_IN_ATTEMPT] = 0
     try:
-        _start(exchange)
+        create_marker()
+        if not _running:
+            _connect(exchange, _start_process(exchange.rank()))
         yield
     finally:
         ACTIVITY.enter(Section.OUTSIDE)
         _stop()
 
 
-def _start(exchange: Ranks) -> None:
-    create_marker()
+def _start_process(rank: int) -> _Process:
+    """Start the watch process of this rank. Until it is connected, it knows no other."""
     ACTIVITY.limit, slow = seconds_of(LIMIT_VARIABLE), seconds_of(SLOW_VARIABLE)
     if not _sampler:
         _sampler.append(threading.Thread(target=_sample, name="watch", daemon=True))
@@ -92,30 +115,21 @@ def _start(exchange: Ranks) -> None:
     if not _stacks:
         _stacks.append(register_stacks())
     with peers.listen() as listener:
-        rank, host, launch = exchange.rank(), hostname(), Launch.from_environment(os.environ)
-        own = {"rank": rank, "host": host, "addresses": peers.own_addresses(), "port": listener.getsockname()[1]}
-        # The token is the same on all ranks, and secret: it is exchanged as the gradients are.
-        gathered = exchange.allgather_object((own, secrets.token_urlsafe(24)), name="HorovodWatch")
-        token = gathered[0][1]
         reader, writer = os.pipe()
         settings = {
             "rank": rank,
-            "host": host,
+            "host": hostname(),
             "pid": os.getpid(),
             "activity": ACTIVITY.descriptor,
             "stacks": _stacks[0],
             "listener": listener.fileno(),
             "lifeline": reader,
-            "attempt": launch.attempt,
+            "attempt": Launch.from_environment(os.environ).attempt,
             "deadline": seconds_of(DEADLINE_VARIABLE),
             "limit": ACTIVITY.limit,
             "slow": slow or SLOW_SECONDS,
             "directory": os.environ.get("AZ_BATCHAI_STDOUTERR_DIR", ""),
-            "peers": [],
         }
-        ranks = [each for each, _ in gathered]
-        if rank in (0, peers.deputy_rank(ranks)):
-            settings["peers"] = [each for each in ranks if each["rank"] != rank]
         _end_earlier_process()
         process = subprocess.Popen(
             [sys.executable, "-m", "horovodjob_trainer.reporting.watch_process"],
@@ -123,12 +137,31 @@ def _start(exchange: Ranks) -> None:
             pass_fds=(ACTIVITY.descriptor, _stacks[0], listener.fileno(), reader),
         )
         os.close(reader)
+        port = listener.getsockname()[1]
     _allow_to_read_state(process.pid)
+    _running.append(_Process(process, writer, port))
+    _send(process, settings)
+    return _running[-1]
+
+
+def _connect(exchange: Ranks, watch: _Process) -> None:
+    """Tell the watch process of rank 0, and of its deputy, where those of the other ranks answer."""
+    own = {"rank": exchange.rank(), "host": hostname(), "addresses": peers.own_addresses(), "port": watch.port}
+    # The token is the same on all ranks, and secret: it is exchanged as the gradients are.
+    gathered = exchange.allgather_object((own, secrets.token_urlsafe(24)), name="HorovodWatch")
+    ranks, token = [each for each, _ in gathered], gathered[0][1]
+    asks = own["rank"] in (0, peers.deputy_rank(ranks))
+    _send(watch.process, [token, [each for each in ranks if asks and each["rank"] != own["rank"]]])
+    assert watch.process.stdin is not None
+    watch.process.stdin.close()
+
+
+def _send(process: subprocess.Popen[bytes], message: Any) -> None:
+    """Write a line: a token is secret, and the addresses of a thousand ranks are longer than an argument can be."""
     assert process.stdin is not None
-    with process.stdin as standard_input:
-        # The token is secret, and the addresses of a thousand ranks are longer than an argument can be.
-        standard_input.write(json.dumps([token, settings]).encode() + b"\n")
-    _running.append(_Process(process, writer))
+    with suppress(BrokenPipeError):  # a watch process that has ended ends no training
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.flush()
 
 
 def _stop() -> None:

@@ -142,7 +142,7 @@ def seconds_by_cause(numbers: Any, ongoing: float, *, is_stalled: bool) -> dict[
         seconds[section] += ongoing
     exchange = _exchange_seconds(numbers, seconds[Section.STEP])
     return {
-        "setup": seconds[Section.START],
+        "setup": seconds[Section.START] + seconds[Section.SETUP],
         "input": seconds[Section.INPUT],
         "steps": seconds[Section.STEP] - exchange,
         "exchange": exchange,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from horovodjob_trainer.launch import Launch
+from horovodjob_trainer.watch.activity import ACTIVITY
 
 VARIABLE = "HOROVODJOB_EXCHANGE"
 EXCHANGES = ("horovod", "mpi4py")
@@ -49,7 +50,8 @@ def has_horovod() -> bool:
 def mpi_error() -> str:
     """Why mpi4py cannot be imported; empty if it can."""
     try:
-        from mpi4py import MPI  # noqa: F401
+        with ACTIVITY.exchange():  # the import waits for all ranks
+            from mpi4py import MPI  # noqa: F401
     except (ImportError, RuntimeError) as error:  # RuntimeError: there is no MPI library
         return str(error).partition("\n")[0]
     return ""
