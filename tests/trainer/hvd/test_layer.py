@@ -79,6 +79,10 @@ def test_a_custom_training_loop_equals_the_training_of_one_process(job: Job) -> 
     np.testing.assert_allclose(job.found[0]["tape"], job.found[0]["tape alone"], atol=1e-5)
 
 
+def test_of_a_custom_training_loop_only_the_code_of_the_user_is_translated_to_a_graph(job: Job) -> None:
+    assert job.found[0]["translated"].tolist() == ["step"]
+
+
 def test_local_layers_are_not_synchronized(job: Job) -> None:
     assert not job.equal("local layer")
     assert job.equal("shared layer")

@@ -19,8 +19,11 @@ HOROVOD_TYPES = frozenset(
     [tf.bool, tf.uint8, tf.int8, tf.uint16, tf.int16, tf.int32, tf.int64, tf.float16, tf.float32, tf.float64]
 )
 SEED_STATE_NAME = "seed_generator_state"
+# In a function of a user, TensorFlow would translate the code of this package and of Horovod first, for seconds.
+do_not_convert = tf.autograph.experimental.do_not_convert
 
 
+@do_not_convert  # type: ignore[untyped-decorator]
 def allreduce(
     value: Any,
     name: str | None = None,
@@ -37,6 +40,7 @@ def allreduce(
     return reduce_tensors([tf.convert_to_tensor(value)], name, op, compression, process_set, **scale)[0]
 
 
+@do_not_convert  # type: ignore[untyped-decorator]
 def grouped_allreduce(
     tensors: Sequence[Any],
     average: bool | None = None,
@@ -83,6 +87,7 @@ def _reduce_group(
     return list(exchange.grouped_allreduce(list(tensors), name=name, **settings))
 
 
+@do_not_convert  # type: ignore[untyped-decorator]
 def allgather(value: Any, name: str | None = None, process_set: Any = exchange.global_process_set) -> Any:
     """The values of all ranks, concatenated along the first axis."""
     return allgather_any_type(tf.convert_to_tensor(value), name, process_set, ignore_name_scope=False)
@@ -96,6 +101,7 @@ def allgather_any_type(tensor: Any, name: str | None, process_set: Any, ignore_n
     return _original(gathered, tensor.dtype)
 
 
+@do_not_convert  # type: ignore[untyped-decorator]
 def broadcast(
     value: Any, root_rank: int, name: str | None = None, process_set: Any = exchange.global_process_set
 ) -> Any:
@@ -128,6 +134,7 @@ def join() -> Any:
     return exchange.join()
 
 
+@do_not_convert  # type: ignore[untyped-decorator]
 def reducescatter(
     value: Any, name: str | None = None, op: Any = exchange.Average, process_set: Any = exchange.global_process_set
 ) -> Any:
@@ -135,6 +142,7 @@ def reducescatter(
     return exchange.reducescatter(tf.convert_to_tensor(value), name=name, op=op, process_set=process_set)
 
 
+@do_not_convert  # type: ignore[untyped-decorator]
 def broadcast_variables(
     variables: Sequence[Any],
     root_rank: int = 0,

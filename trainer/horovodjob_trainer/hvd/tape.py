@@ -4,12 +4,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovodjob_trainer.hvd.collectives import do_not_convert
 from horovodjob_trainer.hvd.compression import Compression
 from horovodjob_trainer.hvd.exchange import exchange
 from horovodjob_trainer.hvd.gradient_reducer import GradientReducer, build_gradient_reducer, variable_key
 from horovodjob_trainer.hvd.optimizer import local_variables
 
 
+@do_not_convert  # type: ignore[untyped-decorator]
 def DistributedGradientTape(  # the name in Horovod
     gradtape: Any,
     device_dense: str = "",
@@ -50,6 +52,7 @@ def DistributedGradientTape(  # the name in Horovod
     return gradtape
 
 
+@do_not_convert  # type: ignore[untyped-decorator]
 def PartialDistributedGradientTape(gradtape: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
     """A DistributedGradientTape that does not reduce the gradients of local layers."""
     tape = DistributedGradientTape(gradtape, *args, **kwargs)
@@ -65,11 +68,13 @@ def _distributed_class(base: type) -> type:
             """Exclude the gradient of a variable from the reduction."""
             self._gradient_reducer.local[variable_key(source)] = source
 
+        @do_not_convert  # type: ignore[untyped-decorator]
         def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
             gradients = super().gradient(target, sources, *args, **kwargs)
             reduced = self._gradient_reducer(_leaves(gradients), _leaves(sources))
             return tf.nest.pack_sequence_as(gradients, reduced)
 
+        @do_not_convert  # type: ignore[untyped-decorator]
         def get_local_and_global_gradients(
             self, target: Any, sources: Any, *args: Any, **kwargs: Any
         ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:

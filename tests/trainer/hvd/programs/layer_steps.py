@@ -5,6 +5,7 @@ Each rank writes its results to `found-RANK.npz`, rank 0 the errors of invalid u
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -113,6 +114,7 @@ def loop(wrap: Callable[[Any], Any], rows: slice) -> Any:
         weights = {variable.path: variable for variable in model.trainable_variables}
         gradients = tape.gradient(loss, weights)
         optimizer.apply_gradients([(gradients[name], weights[name]) for name in weights])
+        hvd.allreduce(loss)
 
     for number in range(4):
         features, labels = data(number, 12)
@@ -200,6 +202,9 @@ def main() -> None:
     with_callbacks(found)
     loaded(found)
     found["tape"], found["tape alone"] = loop(hvd.DistributedGradientTape, share), loop(lambda tape: tape, slice(12))
+    modules = [each for name, each in sys.modules.items() if name.startswith("__autograph_generated_file")]
+    sources = "".join(Path(str(each.__file__)).read_text() for each in modules)
+    found["translated"] = np.array(re.findall(r"def tf__(\w+)", sources))
     found["local layer"], found["shared layer"] = partial(share)
     sgd = keras.optimizers.SGD
     found["auto"] = np.array([is_xla_automatic(sgd()), is_xla_automatic(hvd.DistributedOptimizer(sgd()))])
