@@ -1,4 +1,4 @@
-"""Losses, metrics and statistics of two and three ranks are those of one process, whatever counts on each rank."""
+"""Losses, metrics and statistics of two ranks are those of one process, whatever counts on each rank."""
 
 import json
 from collections.abc import Callable
@@ -13,20 +13,14 @@ EXACT = ("masked", "ignored class", "both", "weights", "weights and mask", "accu
 Found = tuple[dict[str, Any], dict[str, Any], str]
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def found(
-    run: Callable[..., Any],
-    preloaded_python: list[str],
-    tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
-) -> Found:
-    """The results of several ranks and of one process, and what the ranks print."""
-    directory, ranks = tmp_path_factory.mktemp("counted"), request.param
-    program = [*preloaded_python, str(PROGRAM), str(directory)]
-    several, one = (run(count, program, {"RANKS": str(ranks)}) for count in (ranks, 1))
-    assert (several.code, one.code) == (0, 0), several.stderr + one.stderr
-    read = [json.loads((directory / f"counted-{name}.json").read_text()) for name in (ranks, f"one-{ranks}")]
-    return read[0], read[1], several.stderr
+@pytest.fixture(scope="module")
+def found(run: Callable[..., Any], preloaded_python: list[str], tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """The results of two ranks and of one process, and what the ranks print."""
+    directory = tmp_path_factory.mktemp("counted")
+    two, one = (run(ranks, [*preloaded_python, str(PROGRAM), str(directory)]) for ranks in (2, 1))
+    assert (two.code, one.code) == (0, 0), two.stderr + one.stderr
+    read = [json.loads((directory / f"counted-{ranks}.json").read_text()) for ranks in (2, 1)]
+    return read[0], read[1], two.stderr
 
 
 @pytest.mark.parametrize("form", EXACT)

@@ -14,16 +14,16 @@ REFUSED = ("Adasum", "elastic training", "process sets", "the timeline of Horovo
 
 
 @pytest.fixture(scope="module")
-def program(fork_server: Callable[..., Any]) -> Iterator[list[str]]:
-    """The command line of the program in a process that has imported TensorFlow, but neither Horovod nor MPI."""
-    with fork_server("tensorflow", "keras") as python:
-        yield [*python, PROGRAM]
+def python(fork_server: Callable[..., Any]) -> Iterator[list[str]]:
+    """Python in a process that has imported TensorFlow, but neither Horovod nor MPI."""
+    with fork_server("tensorflow", "keras") as command:
+        yield command
 
 
 @pytest.fixture(scope="module")
-def outputs(run: Callable[..., Any], program: list[str]) -> dict[str, str]:
+def outputs(run: Callable[..., Any], python: list[str]) -> dict[str, str]:
     """The output of the program with each exchange."""
-    found = {name: run(2, program, {"HOROVODJOB_EXCHANGE": name}) for name in ("horovod", "mpi4py")}
+    found = {name: run(2, [*python, PROGRAM], {"HOROVODJOB_EXCHANGE": name}) for name in ("horovod", "mpi4py")}
     assert {name: ended.stderr for name, ended in found.items() if ended.code} == {}
     return {name: ended.stdout for name, ended in found.items()}
 
@@ -53,9 +53,9 @@ def test_what_mpi4py_does_not_support_ends_with_a_sentence(outputs: dict[str, st
 
 
 def test_ranks_in_different_operations_end_instead_of_mixing_their_values(
-    run: Callable[..., Any], program: list[str]
+    run: Callable[..., Any], python: list[str]
 ) -> None:
-    ended = run(2, [*program, "unordered"], {"HOROVODJOB_EXCHANGE": "mpi4py"})
+    ended = run(2, [*python, PROGRAM, "unordered"], {"HOROVODJOB_EXCHANGE": "mpi4py"})
     assert ended.code != 0
     assert "rank 1 is in another operation than rank 0, allreduce of rank 1: " in ended.stdout
 
@@ -65,14 +65,13 @@ OTHER_LAUNCHER = {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "3"}
 
 
 @pytest.fixture(scope="module")
-def missing(fork_server: Callable[..., Any], run: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+def missing(run: Callable[..., Any], python: list[str]) -> Callable[..., Any]:
     """Runs a script of a user on some ranks, in a Python without some modules."""
-    with fork_server("tensorflow", "keras") as python:
 
-        def ended(ranks: int, modules: Sequence[str], extra: Mapping[str, str] | None = None) -> Any:
-            return run(ranks, [*python, MISSING, *modules], extra)
+    def ended(ranks: int, modules: Sequence[str], extra: Mapping[str, str] | None = None) -> Any:
+        return run(ranks, [*python, MISSING, *modules], extra)
 
-        yield ended
+    return ended
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """A PyDataset of Keras, whose workers are threads or processes of each rank."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,25 +24,32 @@ class Batches(keras.utils.PyDataset):
 
 
 hvd.init()
-batches = Batches(workers=2, use_multiprocessing=sys.argv[1] == "processes")
-model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
-callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
-history = model.fit(batches, epochs=2, verbose=0, shuffle=False, callbacks=callbacks, validation_data=batches).history
-found = hvd.allgather_object([history, [weight.tolist() for weight in model.get_weights()]])
+found = {}
+for workers in ("threads", "processes"):
+    batches = Batches(workers=2, use_multiprocessing=workers == "processes")
+    keras.utils.set_random_seed(hvd.rank())
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
+    fit = model.fit(batches, epochs=2, verbose=0, shuffle=False, callbacks=callbacks, validation_data=batches)
+    found[workers] = hvd.allgather_object([fit.history, [weight.tolist() for weight in model.get_weights()]])
 if hvd.rank() == 0:
-    pathlib.Path(sys.argv[2]).write_text(json.dumps(found))
+    pathlib.Path(sys.argv[1]).write_text(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("workers", ["threads", "processes"])
-def test_ranks_train_together_on_batches_of_workers(
-    run: Any, tmp_path: Path, preloaded_python: Any, workers: str
-) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM)
-    found = tmp_path / "found.json"
-    ended = run(2, [*preloaded_python, str(tmp_path / "program.py"), workers, str(found)])
+@pytest.fixture(scope="module")
+def found(run: Any, preloaded_python: list[str], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The history and the weights of each rank, with each kind of workers."""
+    directory = tmp_path_factory.mktemp("batches")
+    (directory / "program.py").write_text(PROGRAM)
+    ended = run(2, [*preloaded_python, str(directory / "program.py"), str(directory / "found.json")])
     assert ended.code == 0, ended.stderr
-    first, second = json.loads(found.read_text())
+    return json.loads((directory / "found.json").read_text())
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_ranks_train_together_on_batches_of_workers(found: Any, workers: str) -> None:
+    first, second = found[workers]
     assert first == second
     assert first[0]["loss"][1] < first[0]["loss"][0]
