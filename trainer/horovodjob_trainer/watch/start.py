@@ -145,7 +145,7 @@ def _start_process(rank: int) -> _Process:
 
 
 def _connect(exchange: Ranks, watch: _Process) -> None:
-    """Tell the watch process of rank 0, and of its deputy, where those of the other ranks answer."""
+    """Let the watch process of rank 0, and that of its deputy, know where those of the other ranks answer."""
     own = {"rank": exchange.rank(), "host": hostname(), "addresses": peers.own_addresses(), "port": watch.port}
     # The token is the same on all ranks, and secret: it is exchanged as the gradients are.
     gathered = exchange.allgather_object((own, secrets.token_urlsafe(24)), name="HorovodWatch")
