@@ -56,6 +56,35 @@ def test_each_second_of_a_rank_has_one_cause(clock: Clock) -> None:
     assert seconds_by_cause(rank, 3, is_stalled=True)["stalled"] == pytest.approx(4003)
 
 
+@pytest.mark.parametrize("is_in_graph", [False, True])
+def test_a_wait_for_another_rank_in_a_stall_is_not_a_part_of_the_steps_before(clock: Clock, is_in_graph: bool) -> None:
+    rank, waited = Activity(), 0.0
+
+    def sample() -> None:  # what the graph has recorded, which is read once a second
+        rank[Field.WAITED_IN_GRAPH] = waited
+
+    def exchange(seconds: float) -> None:
+        nonlocal waited
+        if is_in_graph:
+            clock.now += seconds
+            waited += seconds
+        else:
+            with rank.exchange():
+                clock.now += seconds
+
+    rank.sample = sample
+    rank.enter(Section.START)
+    rank.complete_step(1)
+    for step in range(2, 203):
+        clock.now += 0.8
+        exchange(4000 if step == 102 else 0.2)
+        rank.complete_step(step)
+        sample()
+    causes = seconds_by_cause(rank, 0, is_stalled=False)
+    assert (causes["steps"], causes["exchange"], causes["stalled"]) == pytest.approx((160, 40, 4000.8), abs=0.3)
+    assert Usage.of(rank, clock.now).compute == pytest.approx(160, abs=0.3)
+
+
 def test_a_training_that_does_not_know_its_position_has_none(clock: Clock) -> None:
     rank = Activity()
     rank.enter(Section.START)

@@ -3,7 +3,7 @@
 import mmap
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 
@@ -35,6 +35,7 @@ class Field(IntEnum):
     FIRST_STEP = 12  # the number of the step before the first one of this attempt
     HAS_POSITION = 13  # whether the numbers of steps are those of the run, and not of this process
     STALLED = 14  # seconds without progress that were a stall
+    WAITED_IN_STALLS = 15  # those of the waits in steps that were a part of a stall
     SECONDS = 16  # and the following ones: how long this rank was in each section
 
 
@@ -49,6 +50,9 @@ class Activity:
         self._section = Section.OUTSIDE
         self._has_position, self._step_seconds = False, 0.0
         self._has_first_step, self._exchange_since = False, 0.0
+        self._waited = 0.0
+        self.sample: Callable[[], object] = lambda: None
+        """Records the waits in graphs until now."""
         self.limit: float | None = None
         """In place of the automatic limits."""
         self._numbers[Field.SINCE] = time.monotonic()
@@ -148,11 +152,18 @@ class Activity:
         longest = self._longest.get(section, 0.0)
         if seconds > longest:
             if self._is_stall(seconds):
+                self.sample()
                 numbers[Field.STALLED] += seconds
+                numbers[Field.WAITED_IN_STALLS] += min(self._waited_seconds() - self._waited, seconds)
+                self._waited = self._waited_seconds()
                 return now
             self._longest[section] = seconds
         numbers[Field.SECONDS + section] += seconds
+        self._waited = self._waited_seconds()
         return now
+
+    def _waited_seconds(self) -> float:
+        return self._numbers[Field.WAITED] + self._numbers[Field.WAITED_IN_GRAPH]
 
     def _usual_longest(self, section: Section) -> float:
         """How long a section has taken at most. What the start has needed, such as full buffers, it can need again."""

@@ -55,7 +55,7 @@ class _Process:
 
 _running: list[_Process] = []
 _unreported: list[subprocess.Popen[bytes]] = []
-_sampler: list[threading.Thread] = []
+_sampler: list["_Sampler"] = []
 _stacks: list[int] = []
 
 
@@ -110,7 +110,8 @@ def _start_process(rank: int) -> _Process:
     """Start the watch process of this rank. Until it is connected, it knows no other."""
     ACTIVITY.limit, slow = seconds_of(LIMIT_VARIABLE), seconds_of(SLOW_VARIABLE)
     if not _sampler:
-        _sampler.append(threading.Thread(target=_sample, name="watch", daemon=True))
+        _sampler.append(_Sampler())
+        ACTIVITY.sample = _sampler[0].add_waits
         _sampler[0].start()
     if not _stacks:
         _stacks.append(register_stacks())
@@ -135,6 +136,7 @@ def _start_process(rank: int) -> _Process:
             [sys.executable, "-m", "horovodjob_trainer.reporting.watch_process"],
             stdin=subprocess.PIPE,
             pass_fds=(ACTIVITY.descriptor, _stacks[0], listener.fileno(), reader),
+            start_new_session=True,  # mpirun kills the process groups of the ranks, and this one has a last report
         )
         os.close(reader)
         port = listener.getsockname()[1]
@@ -182,16 +184,27 @@ def _end_earlier_process() -> None:
     _unreported.clear()
 
 
-def _sample() -> None:
-    """Show each second that Python code runs, where in its step this rank is, and how long it has waited."""
-    waited = WaitedSeconds(waited_seconds(), time.monotonic())
-    while True:
-        ACTIVITY[Field.PLACE] = int(marked_place())
-        seconds = waited.add(waited_seconds(), time.monotonic())
-        if ACTIVITY[Field.STEPS_IN_ATTEMPT]:  # the first step is a part of the start
-            ACTIVITY[Field.WAITED_IN_GRAPH] += seconds
-        ACTIVITY[Field.SAMPLED] = time.monotonic()
-        time.sleep(SAMPLE_SECONDS)
+class _Sampler(threading.Thread):
+    """Shows each second that Python code runs, where in its step this rank is, and how long it has waited."""
+
+    def __init__(self) -> None:
+        super().__init__(name="watch", daemon=True)
+        self.waited, self.lock = WaitedSeconds(waited_seconds(), time.monotonic()), threading.Lock()
+
+    def run(self) -> None:
+        """Sample until the process ends."""
+        while True:
+            ACTIVITY[Field.PLACE] = int(marked_place())
+            self.add_waits()
+            ACTIVITY[Field.SAMPLED] = time.monotonic()
+            time.sleep(SAMPLE_SECONDS)
+
+    def add_waits(self) -> None:
+        """Record the waits in graphs until now."""
+        with self.lock:
+            seconds = self.waited.add(waited_seconds(), time.monotonic())
+            if ACTIVITY[Field.STEPS_IN_ATTEMPT]:  # the first step is a part of the start
+                ACTIVITY[Field.WAITED_IN_GRAPH] += seconds
 
 
 def _allow_to_read_state(pid: int) -> None:

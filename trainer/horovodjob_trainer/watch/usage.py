@@ -42,8 +42,9 @@ class Usage:
 
 
 def _exchange_seconds(numbers: Any, in_steps: float) -> float:
-    """How long the rank has waited for other ranks, at most as long as its steps took."""
-    return min(max(float(numbers[Field.WAITED] + numbers[Field.WAITED_IN_GRAPH]), 0.0), in_steps)
+    """How long the rank has waited for other ranks, but in a stall; at most as long as its steps took."""
+    waited = numbers[Field.WAITED] + numbers[Field.WAITED_IN_GRAPH] - numbers[Field.WAITED_IN_STALLS]
+    return min(max(float(waited), 0.0), in_steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Trains with delays: `lost_time.py DIRECTORY STEPS INPUT COMPUTE MORE [KILLED]`, times in seconds.
 
 A batch takes INPUT to arrive on rank 0, a step COMPUTE there and MORE than that on rank 1, for which rank 0 waits in
-the exchange. Rank 0 kills itself after the step KILLED. The file times.json beside the directory has its times of each
+the exchange. Rank 1 kills itself after the step KILLED. The file times.json beside the directory has its times of each
 step: how long it waited for the batch, computed and exchanged.
 """
 
@@ -51,6 +51,7 @@ for features, targets in run.steps(data):
     began = time.monotonic()
     if killed and run.step == killed and hvd.rank() == 0:
         write_times()
+    elif killed and run.step == killed:
         while not list(directory.glob("checkpoint-*.h5")):  # it is written in the background
             time.sleep(0.1)
         os.kill(os.getpid(), signal.SIGKILL)
