@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from horovodjob_trainer.reporting.watch_process import Settings, Watch
-from horovodjob_trainer.watch.activity import Activity, Field
+from horovodjob_trainer.watch.activity import Activity, Field, Place
 from horovodjob_trainer.watch.judgement import SILENT_SECONDS, RankState, verdict
 from horovodjob_trainer.watch.peers import deputy_rank
 from horovodjob_trainer.watch.sections import Section
@@ -130,6 +130,16 @@ def test_before_the_ranks_know_each_other_each_says_that_it_has_not_started(
         watch.check()
     assert text in capsys.readouterr().err
     assert len(posted) == (number == 0)
+
+
+def test_a_rank_whose_first_step_waits_for_the_others_is_in_the_exchange(
+    rank: Activity, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{MODULE}.stacks.process_state", lambda pid: "")
+    rank.enter(Section.START)
+    for place, waits in ((Place.COMPUTATION, False), (Place.EXCHANGE, True)):
+        rank[Field.PLACE], rank[Field.SAMPLED] = int(place), time.monotonic() + 60
+        assert watch.state().is_waiting is waits
 
 
 # ---- the deputy of rank 0

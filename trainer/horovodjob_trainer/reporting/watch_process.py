@@ -162,7 +162,7 @@ class Watch:
         stopped, waits = stacks.process_state(self.settings.pid), stacks.kernel_wait(self.settings.pid)
         silent = self._silent_seconds() if not stopped else 0.0
         # The place is a sample, of a rank whose Python code runs.
-        is_in_step = section in (Section.STEP, Section.EPOCH_END) and silent <= SILENT_SECONDS
+        is_in_step = section in (Section.START, Section.STEP, Section.EPOCH_END) and silent <= SILENT_SECONDS
         is_waiting = numbers[Field.EXCHANGES] > 0 or (is_in_step and place is Place.EXCHANGE)
         return RankState(
             rank=self.settings.rank,

@@ -135,8 +135,7 @@ def test_an_end_at_the_deadline_while_there_was_no_operator_is_known_by_the_log(
 EVICTED = "evicted"
 
 
-@pytest.mark.parametrize("limit", [3, 1000])
-@pytest.mark.parametrize("is_heard", [True, False])
+@pytest.mark.parametrize(("limit", "is_heard"), [(3, True), (1000, False)])
 @pytest.mark.parametrize(
     ("steps", "fails"),
     [
