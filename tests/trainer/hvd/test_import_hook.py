@@ -13,6 +13,12 @@ import pytest
 
 PROGRAMS = Path(__file__).parent / "programs"
 EXAMPLES = Path(__file__).parent / "examples"
+SCRIPTS = [
+    PROGRAMS / "stock_loops.py",
+    EXAMPLES / "tensorflow2_keras_mnist.py",
+    EXAMPLES / "tensorflow2_mnist.py",
+    PROGRAMS / "stock_silent.py",  # the last one, because its ranks have the same seed
+]
 TRAINER = Path(__file__).parents[3] / "trainer"
 
 
@@ -36,46 +42,45 @@ def hooked(interpreter: Path, fork_server: Callable[..., Any]) -> Iterator[list[
 
 
 @pytest.fixture(scope="module")
-def ended(
-    run: Callable[..., Any],
-    hooked: list[str],
-    preloaded_python: list[str],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[..., Any]:
-    """What two ranks saved under a name, by a script that was run with or without the hook."""
-    ran: dict[tuple[str, bool], Path] = {}
+def ran(
+    run: Callable[..., Any], hooked: list[str], preloaded_python: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """The directory of a script that two ranks have run, with or without the hook."""
+    directories: dict[bool, Path] = {}
 
-    def saved(script: str, name: str, *, hook: bool = True) -> list[list[Any]]:
-        if (script, hook) not in ran:
-            ran[script, hook] = directory = tmp_path_factory.mktemp("stock")
-            python = hooked if hook else preloaded_python
-            done = run(2, [*python, str(PROGRAMS / f"{script}.py"), str(directory)])
+    def directory_of(script: str, *, hook: bool = True) -> Path:
+        if hook not in directories:
+            directories[hook] = tmp_path_factory.mktemp("stock")
+            python, scripts = (hooked, SCRIPTS) if hook else (preloaded_python, SCRIPTS[-1:])
+            done = run(2, [*python, str(PROGRAMS / "run_scripts.py"), str(directories[hook]), *map(str, scripts)])
             assert done.code == 0, done.stderr
-        files = [np.load(ran[script, hook] / f"{name}-{rank}.npz") for rank in range(2)]
-        return [[file[key] for key in sorted(file)] for file in files]
+        return directories[hook] / script
 
-    return saved
-
-
-def are_equal(first: list[Any], second: list[Any]) -> bool:
-    return all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
+    return directory_of
 
 
-def test_the_layer_of_horovod_does_not_synchronize_and_reports_no_error(ended: Callable[..., Any]) -> None:
-    assert not are_equal(*ended("stock_silent", "silent", hook=False))
+def are_equal(directory: Path, name: str) -> bool:
+    """Whether both ranks have saved the same arrays under a name."""
+    first, second = (np.load(directory / f"{name}-{rank}.npz") for rank in range(2))
+    assert sorted(first) == sorted(second)
+    return all(np.array_equal(first[key], second[key]) for key in first)
 
 
-def test_the_hook_synchronizes_the_same_script(ended: Callable[..., Any]) -> None:
-    assert are_equal(*ended("stock_silent", "silent"))
+def test_the_layer_of_horovod_does_not_synchronize_and_reports_no_error(ran: Callable[..., Path]) -> None:
+    assert not are_equal(ran("stock_silent", hook=False), "silent")
+
+
+def test_the_hook_synchronizes_the_same_script(ran: Callable[..., Path]) -> None:
+    assert are_equal(ran("stock_silent"), "silent")
 
 
 @pytest.mark.parametrize("name", ["fit", "loaded", "tape", "optimizer", "history"])
-def test_the_hook_synchronizes_with_every_import_of_horovod(ended: Callable[..., Any], name: str) -> None:
-    assert are_equal(*ended("stock_loops", name))
+def test_the_hook_synchronizes_with_every_import_of_horovod(ran: Callable[..., Path], name: str) -> None:
+    assert are_equal(ran("stock_loops"), name)
 
 
-def test_the_learning_rate_is_warmed_up_and_decays_as_documented(ended: Callable[..., Any]) -> None:
-    _, rates = ended("stock_loops", "history")[0]
+def test_the_learning_rate_is_warmed_up_and_decays_as_documented(ran: Callable[..., Path]) -> None:
+    rates = np.load(ran("stock_loops") / "history-0.npz")["lr"]
     np.testing.assert_allclose(rates, [0.0015, 0.002, 0.002], rtol=1e-6)
 
 
@@ -84,13 +89,10 @@ def test_the_learning_rate_is_warmed_up_and_decays_as_documented(ended: Callable
     [("tensorflow2_keras_mnist", "checkpoint-2.h5"), ("tensorflow2_mnist", "checkpoints-1.index")],
 )
 def test_scripts_with_the_shape_of_the_examples_of_horovod_run_and_synchronize(
-    run: Callable[..., Any], hooked: list[str], tmp_path: Path, example: str, file: str
+    ran: Callable[..., Path], example: str, file: str
 ) -> None:
-    done = run(2, [*hooked, str(EXAMPLES / f"{example}.py"), str(tmp_path)])
-    assert done.code == 0, done.stderr
-    ranks = [np.load(tmp_path / f"weights-{rank}.npz") for rank in range(2)]
-    assert are_equal(*([rank[key] for key in sorted(rank)] for rank in ranks))
-    assert (tmp_path / file).exists()
+    assert are_equal(ran(example), "weights")
+    assert (ran(example) / file).exists()
 
 
 def output_of(interpreter: Path, code: str, **environment: str) -> str:

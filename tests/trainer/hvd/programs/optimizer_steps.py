@@ -30,6 +30,10 @@ def dense_model() -> Any:
     return keras.Sequential([keras.Input((6,)), keras.layers.Dense(5, "tanh"), keras.layers.Dense(3)])
 
 
+def one_layer_model() -> Any:
+    return keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
+
+
 def word_model() -> Any:
     layers = [keras.layers.Embedding(WORDS, 4), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(3)]
     return keras.Sequential([keras.Input((6,), dtype="int32"), *layers])
@@ -70,11 +74,11 @@ def shipped() -> dict[str, Way]:
         if not (isinstance(kind, type) and issubclass(kind, optimizers.Optimizer)) or kind is optimizers.Optimizer:
             continue
         if kind is optimizers.LossScaleOptimizer:
-            ways[name] = Way(lambda: optimizers.LossScaleOptimizer(optimizers.Adam(0.02)))
+            ways[name] = Way(lambda: optimizers.LossScaleOptimizer(optimizers.Adam(0.02)), model=one_layer_model)
         elif kind is optimizers.MultiOptimizer:
-            ways[name] = Way(lambda: optimizers.MultiOptimizer(two_optimizers()))
+            ways[name] = Way(lambda: optimizers.MultiOptimizer(two_optimizers()), model=one_layer_model)
         else:
-            ways[name] = Way(lambda kind=kind: kind(learning_rate=0.02))  # type: ignore[misc]
+            ways[name] = Way(lambda kind=kind: kind(learning_rate=0.02), model=one_layer_model)  # type: ignore[misc]
     return ways
 
 
