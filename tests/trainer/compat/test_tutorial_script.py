@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from trainer.reporting.operator_server import OperatorServer
+from trainer.support.tensorflow_notice import without_notice
 
 PUBLISHED_SHA256 = "f2196416e48ce7e022db65223e964f2982e42079ca3ac57e0289b4087a9feac0"
 MODEL = "saved_models/keras_cifar10_trained_model.h5"
@@ -65,7 +66,7 @@ def train(run: Callable[..., Any], archive: Path, tutorial: Path, programs: Path
 @pytest.fixture(scope="module")
 def patched(
     train: Callable[..., Trained],
-    fresh_compat: Callable[..., list[str]],
+    compat: Callable[..., list[str]],
     operator: OperatorServer,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Trained:
@@ -73,7 +74,7 @@ def patched(
     token = tmp_path_factory.mktemp("token") / "token"
     token.write_text("secret-token")
     progress = {"HOROVODJOB_PROGRESS_URL": operator.url, "HOROVODJOB_PROGRESS_TOKEN_FILE": str(token)}
-    return train(fresh_compat, directory, str(directory), **progress)
+    return train(compat, directory, str(directory), **progress)
 
 
 def test_the_script_is_the_one_that_was_published(tutorial: Path) -> None:
@@ -140,7 +141,7 @@ def test_the_model_loads_in_keras_2_with_its_optimizer_and_in_keras_3(
 def test_without_patches_the_ranks_do_not_synchronize_and_write_no_checkpoint(
     train: Callable[..., Trained], compat: Callable[..., list[str]], tmp_path: Path
 ) -> None:
-    trained = train(compat, tmp_path, f"{tmp_path}/$OMPI_COMM_WORLD_RANK", "--as-is")
+    trained = train(compat, tmp_path, f"{tmp_path}/$OMPI_COMM_WORLD_RANK", "--as-is", TRAINER_MAX_EPOCHS="1")
     assert trained.weights["0"] != trained.weights["1"]
     assert PATCHES not in trained.output
     assert not list(tmp_path.rglob("checkpoint-*"))
@@ -150,14 +151,14 @@ def test_without_patches_the_ranks_do_not_synchronize_and_write_no_checkpoint(
 
 
 def test_digits_replace_cifar10_without_a_network(
-    run: Callable[..., Any], compat: Callable[..., list[str]], tutorial: Path, tmp_path: Path
+    run: Callable[..., Any], fresh_compat: Callable[..., list[str]], tutorial: Path, tmp_path: Path
 ) -> None:
     options = ["--dataset", "digits", "--max-epochs", "1"]
-    command: Sequence[str] = compat(*options, tutorial, f"--dir={tmp_path}")
+    command: Sequence[str] = fresh_compat(*options, tutorial, f"--dir={tmp_path}")
     ended = run(1, ["sh", "-c", f"cd {tmp_path} && exec {' '.join(command)}"])
     assert ended.code == 0, ended.stderr
     assert "x_train shape: (1437, 32, 32, 3)" in ended.stdout
-    assert ended.stderr.splitlines()[0].startswith(f"{PATCHES}the script never passes")
+    assert without_notice(ended.stderr).startswith(f"{PATCHES}the script never passes")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1.h5", "saved_models"]
     assert (tmp_path / MODEL).stat().st_mtime >= (tmp_path / "checkpoint-1.h5").stat().st_mtime
 
