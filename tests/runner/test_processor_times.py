@@ -9,19 +9,36 @@ from stages.commands import pytest as run_pytest
 from stages.settings import ROOT
 
 BUSY = """
-import subprocess, sys
-def test_busy():
-    subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.6: pass"], check=True)
+def test_busy(server):
+    server.stdin.write("work\\n")
+    server.stdin.flush()
+    assert server.stdout.readline() == "done\\n"
 """
-IDLE = "def test_idle(): pass\n"
-PLUGIN = """
+IDLE = "def test_idle(server): pass\n"
+SERVER = """
+import subprocess, sys
+for _ in sys.stdin:
+    subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.6: pass"], check=True)
+    print("done", flush=True)
+"""
+PLUGIN = f"""
+import subprocess, sys
+import pytest
 from runner.processor_times import ProcessorTimes
+
+@pytest.fixture(scope="session")
+def server():
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", {SERVER!r}], stdin=pipe, stdout=pipe, text=True) as process:
+        yield process
+        process.stdin.close()
+
 def pytest_configure(config): config.pluginmanager.register(ProcessorTimes(least_seconds=0.5))
 """
 
 
 @pytest.mark.parametrize("parallel", [(), ("-n", "1")], ids=["one process", "workers"])
-def test_a_file_whose_child_processes_need_much_is_listed(
+def test_a_file_for_which_a_server_of_all_files_needs_much_is_listed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], parallel: tuple[str, ...]
 ) -> None:
     (tmp_path / "conftest.py").write_text(PLUGIN)
