@@ -28,6 +28,7 @@ FOLDER = Path(__file__).parent
 # The files that take longest, in the order in which they start: the last file to start should be a short one.
 SLOW_FILES = (
     "test_migration",
+    "test_stalls",
     "test_node_loss",
     "test_elastic",
     "test_training",

@@ -155,10 +155,17 @@ class Namespace:
         conditions = self.status(name).get("conditions", ())
         return next((one for one in conditions if one["type"] == type_), {})
 
+    def conditions(self, name: str, type_: str) -> list[tuple[str, str]]:
+        """Reason and message of each version of a condition, in order."""
+        conditions = (one for version in self._history(name) for one in version.get("status", {}).get("conditions", ()))
+        return [(one["reason"], one["message"]) for one in conditions if one["type"] == type_]
+
+    def _history(self, name: str) -> list[Object]:
+        return list(self.recorded_jobs.history.get(self.find(name).get("metadata", {}).get("uid", ""), []))
+
     def phases(self, name: str) -> list[str]:
         """The phases of the job in order, each once per stay."""
-        versions = self.recorded_jobs.history.get(self.find(name).get("metadata", {}).get("uid", ""), [])
-        phases = [version.get("status", {}).get("phase") for version in versions]
+        phases = [version.get("status", {}).get("phase") for version in self._history(name)]
         return [phase for i, phase in enumerate(phases) if phase and (i == 0 or phases[i - 1] != phase)]
 
     def wait(
@@ -187,6 +194,16 @@ class Namespace:
 
         self.wait(name, f"reason {reason}", poll, seconds)
         return self.condition(name, "Ready")
+
+    def wait_progressing(self, name: str, reason: str, status: str = "False") -> str:
+        """Waits for this reason and status of the condition Progressing, and returns its message."""
+
+        def poll(_: Object) -> bool:
+            found = self.condition(name, "Progressing")
+            return (found.get("status"), found.get("reason")) == (status, reason)
+
+        self.wait(name, f"Progressing={status} {reason}", poll)
+        return str(self.condition(name, "Progressing")["message"])
 
     def pod(self, name: str) -> Object | None:
         """A pod in the watch cache."""
@@ -236,10 +253,17 @@ class Namespace:
 
     def events(self, job: str) -> list[str]:
         """The reasons of a job's events, in order of time."""
+        return [event["reason"] for event in self._events(job)]
+
+    def event_notes(self, job: str, reason: str) -> list[str]:
+        """The notes of a job's events with this reason, in order of time."""
+        return [event["note"] for event in self._events(job) if event["reason"] == reason]
+
+    def _events(self, job: str) -> list[Object]:
         uid = self.find(job)["metadata"]["uid"]
         events = self.api.items(f"/apis/events.k8s.io/v1/namespaces/{self.name}/events")
         own = [event for event in events if event.get("regarding", {}).get("uid") == uid]
-        return [event["reason"] for event in sorted(own, key=lambda event: event["eventTime"])]
+        return sorted(own, key=lambda event: str(event["eventTime"]))
 
     def nodes_of(self, pod: str) -> set[str]:
         """The nodes that pods of this name ever had."""

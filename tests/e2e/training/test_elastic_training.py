@@ -1,4 +1,4 @@
-"""An elastic training: each epoch is counted once while workers are added and removed."""
+"""An elastic training: each epoch is counted once while workers are added, also in a stall, and removed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from pathlib import Path
 from e2e.access import wait_for
 from e2e.namespace import RARELY, Namespace, volume
 
+RANK = "^python -m horovodjob_trainer --dataset"
+SOON = {"name": "HVD_STALL_SECONDS", "value": "8"}
+
 
 def test_the_trainer_loses_no_epoch_when_workers_are_added_and_removed(
     namespace: Namespace, shared_directory: Callable[[str], Path]
@@ -19,7 +22,7 @@ def test_the_trainer_loses_no_epoch_when_workers_are_added_and_removed(
     train = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--dir", "/data", "--threads", "1"]
     train += ["--epochs", "1000", "--commit-steps", "5", "--checkpoint-steps", "20", "--log-seconds", "1"]
     shared = {"volumes": volumes, "volumeMounts": mounts, "logs": {"pathPrefix": "/data/logs"}}
-    namespace.apply(namespace.job("learn", train, elastic={}, env=[RARELY], **shared))
+    namespace.apply(namespace.job("learn", train, elastic={}, env=[RARELY, SOON], **shared))
     status = namespace.wait_phase("learn", "Running")
     output = directory / "logs" / status["outputPathSegment"] / "stdouterr" / "stdout.txt"
 
@@ -39,9 +42,22 @@ def test_the_trainer_loses_no_epoch_when_workers_are_added_and_removed(
         namespace.wait("learn", "progress", lambda _: progress() > before)
 
     wait_for("one rank", lambda: "Training with 1 rank " in output_lines())
+    wait_for_progress()
+    namespace.stalled.add("learn")
+    namespace.exec("learn-worker-0", "pkill", "-STOP", "-f", RANK)
+    stalled = namespace.wait_progressing("learn", "TrainingStalled")
+    assert re.fullmatch(r"no step since \S+ \(usual: \S+ s\): rank 0 \(worker 0, node \S+\) is stopped", stalled), (
+        stalled
+    )
     namespace.kubectl("scale", "hvj/learn", "-n", namespace.name, "--replicas=2")
+    wait_for("the other host", lambda: namespace.log("learn-launcher").count(" joins") == 1)
+    assert "Training with 2 ranks " not in output_lines()
+    assert namespace.condition("learn", "Progressing")["reason"] == "TrainingStalled"
+    namespace.exec("learn-worker-0", "pkill", "-CONT", "-f", RANK)
     wait_for("two ranks", lambda: "Training with 2 ranks " in output_lines())
     wait_for_progress()
+    namespace.wait_progressing("learn", "StepsCompleted", "True")
+    assert (namespace.status("learn")["attempt"], namespace.status("learn").get("errors", [])) == (1, [])
     # The other worker now has rank 0: it is the only one that has the state, and reports it.
     namespace.delete_pod("learn-worker-0")
     wait_for_progress()

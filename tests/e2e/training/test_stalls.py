@@ -1,12 +1,17 @@
-"""Trainings that make no progress in real pods: what the job says, which rank it names, and how the attempt ends.
+"""Trainings in real pods that make no progress, or lose time: what the job says, and how the attempt ends.
 
 The jobs run beside each other, because most of the time they wait for limits.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +19,23 @@ import pytest
 
 from e2e.access import wait_for
 from e2e.faults.links import parted
+from e2e.install import Target
 from e2e.namespace import RARELY, Namespace, volume
+from e2e.training.storage import MOUNT_ROOT, SHARE, StorageAccount
 from localcluster.settings import Cluster
 from support.api_client import Object
+
+HVJ = Path(sys.executable).with_name("hvj")
+DELAYS = Path(__file__).parent / "programs" / "delays.py"
 
 TRAIN = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--threads", "1", "--log-seconds", "1"]
 # The shortest deadline; a stall is reported earlier.
 DEADLINE = 60
 # The deputy of a rank 0 that does not answer is believed when rank 0 has been silent for 60 s, and asks twice a minute.
 LATE_DEADLINE = 100
-SOON = {"name": "HVD_STALL_SECONDS", "value": "8"}
+STALL_SECONDS, SLOW_SECONDS = 8, 9
+SOON = {"name": "HVD_STALL_SECONDS", "value": str(STALL_SECONDS)}
+SLOW = {"name": "HVD_SLOW_RANK_SECONDS", "value": str(SLOW_SECONDS)}
 STOP_RANK = """
 for environ in $(grep -lz '^OMPI_COMM_WORLD_RANK=1$' /proc/[0-9]*/environ); do
     process=${environ%/environ}
@@ -33,7 +45,9 @@ done
 """
 # All processes of the pod but this one: ranks, their watch processes, orted and sshd. Process 1 ignores the signal.
 STOP_POD = "for each in /proc/[0-9]*; do pid=${each#/proc/}; [ $pid = $$ ] || kill -STOP $pid; done"
+RESTART_SECONDS, LOST_STEPS = 10, 6  # as delays.py ends its first attempt
 DEADLINES = {"hangs": DEADLINE, "frozen": LATE_DEADLINE, "parted": DEADLINE}
+AHEAD_STEPS = 10  # more than a data set reads ahead
 NO_STEP = r"no step since \d\d:\d\d:\d\dZ \(usual: [\d.]+ s\): "
 SILENT = "does not answer: its pod, its node or the network to it has failed; the other rank waits in the exchange"
 
@@ -44,9 +58,28 @@ def directory(shared_directory: Callable[[str], Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def namespace(module_namespace: Namespace, directory: Path) -> Namespace:
+def account(local: Cluster) -> Iterator[StorageAccount]:
+    """The storage account with the input of one job."""
+    made = StorageAccount(local, SHARE)
+    made.write("examples", "1")
+    yield made
+    made.command("remove")
+
+
+@pytest.fixture(scope="module")
+def namespace(module_namespace: Namespace, directory: Path, account: StorageAccount) -> Namespace:
     """The namespace with the jobs, each of which has a checkpoint."""
     volumes, mounts = volume(module_namespace, directory)
+    (directory / "delays.py").write_text(DELAYS.read_text())
+    delays = module_namespace.job(
+        "delays",
+        ["python", "/data/delays.py", "/data", f"{MOUNT_ROOT}/{SHARE}"],
+        worker={"replicas": 2},
+        env=[RARELY, SOON, SLOW],
+        volumes=volumes,
+        volumeMounts=mounts,
+        azureFiles=[account.mounted(readOnly=True)],
+    )
 
     def job(name: str) -> Object:
         return module_namespace.job(
@@ -60,7 +93,8 @@ def namespace(module_namespace: Namespace, directory: Path) -> Namespace:
             logs={"pathPrefix": "/data/logs"},
         )
 
-    module_namespace.apply(*map(job, DEADLINES))
+    module_namespace.stalled.add("delays")
+    module_namespace.apply(account.secret(), delays, *map(job, DEADLINES))
     for name in DEADLINES:
         module_namespace.wait(name, "steps", lambda status: status.get("training", {}).get("step"))
         assert module_namespace.condition(name, "Progressing")["status"] == "True"
@@ -83,17 +117,6 @@ def nodes(namespace: Namespace, local: Cluster) -> Iterator[dict[str, str]]:
         yield found
 
 
-def progressing(namespace: Namespace, name: str, reason: str, status: str = "False") -> str:
-    """Waits for the condition, and returns its message."""
-
-    def has(_: Object) -> bool:
-        found = namespace.condition(name, "Progressing")
-        return (found.get("status"), found.get("reason")) == (status, reason)
-
-    namespace.wait(name, f"Progressing={status} {reason}", has)
-    return str(namespace.condition(name, "Progressing")["message"])
-
-
 def end_of_attempt(namespace: Namespace, name: str) -> tuple[Object, Any]:
     """The status after the first attempt, and its error."""
     status = namespace.wait(name, "the end of the attempt", lambda status: status["attempt"] == 2)
@@ -101,7 +124,7 @@ def end_of_attempt(namespace: Namespace, name: str) -> tuple[Object, Any]:
 
 
 def test_a_stopped_rank_is_named_with_its_node(namespace: Namespace, nodes: dict[str, str]) -> None:
-    message = progressing(namespace, "hangs", "TrainingStalled")
+    message = namespace.wait_progressing("hangs", "TrainingStalled")
     expected = (
         rf"{NO_STEP}rank 1 \(worker 1, node {re.escape(nodes['hangs'])}\) is stopped; the other rank waits in the "
         "exchange"
@@ -114,7 +137,7 @@ def test_a_stopped_rank_is_named_with_its_node(namespace: Namespace, nodes: dict
 def test_a_network_that_drops_packets_between_two_workers_is_named_and_a_suspension_ends_the_stall(
     namespace: Namespace, nodes: dict[str, str]
 ) -> None:
-    message = progressing(namespace, "parted", "TrainingStalled")
+    message = namespace.wait_progressing("parted", "TrainingStalled")
     expected = rf"{NO_STEP}rank 1 \(worker 1, node {re.escape(nodes['parted'])}\) {SILENT}"
     assert re.fullmatch(expected, message), message
     namespace.change("parted", {"runPolicy": {"suspend": True}})
@@ -122,8 +145,17 @@ def test_a_network_that_drops_packets_between_two_workers_is_named_and_a_suspens
     assert namespace.condition("parted", "Progressing") == {}
     namespace.change("parted", {"runPolicy": {"suspend": False}})
     status = namespace.wait("parted", "steps", lambda status: status.get("training", {}).get("step"))
-    assert progressing(namespace, "parted", "StepsCompleted", "True")
+    assert namespace.wait_progressing("parted", "StepsCompleted", "True")
     assert (status["restarts"], status.get("errors", [])) == (0, [])
+
+
+def test_a_worker_in_which_nothing_runs_is_named(namespace: Namespace, nodes: dict[str, str]) -> None:
+    # The limit is that of a start until the second step; the status first has the step of the attempt before.
+    before = namespace.status("parted")["training"]["step"]
+    namespace.wait("parted", "further steps", lambda status: status["training"].get("step", 0) > before + 5)
+    namespace.exec("parted-worker-1", "sh", "-c", STOP_POD)
+    message = namespace.wait_progressing("parted", "TrainingStalled")
+    assert re.fullmatch(rf"{NO_STEP}rank 1 \(worker 1, node \S+\) {SILENT}", message), message
     namespace.delete("parted")
 
 
@@ -144,15 +176,136 @@ def test_the_job_restarts_at_the_deadline_from_its_checkpoint(
     assert re.search(r"^rank 0, innermost frame first:\n  File ", stacks, re.MULTILINE), stacks
     resumed = "Attempt 2: resuming after epoch"
     wait_for("it to resume", lambda: resumed in (logs / "stdout.txt").read_text())
-    progressing(namespace, "hangs", "StepsCompleted", "True")
+    namespace.wait_progressing("hangs", "StepsCompleted", "True")
     namespace.delete("hangs")
 
 
-def test_a_pod_of_rank_0_in_which_nothing_runs_is_found_by_a_rank_in_another_pod(
+def test_a_pod_of_rank_0_in_which_nothing_runs_is_found_by_a_rank_in_another_pod_and_replaced(
     namespace: Namespace, nodes: dict[str, str]
 ) -> None:
     status, error = end_of_attempt(namespace, "frozen")
+    found = rf"{NO_STEP}rank 0 \(worker 0, node \S+\) {SILENT}"
     assert (error["reason"], error["pod"]) == ("ProgressDeadlineExceeded", "frozen-worker-0")
-    assert re.match(rf"{NO_STEP}rank 0 \(worker 0, node \S+\) {SILENT}", error["message"]), error
+    assert re.match(found, error["message"]), error
     assert (status["restarts"], status["preemptions"]) == (1, 0)
+    said = [message for reason, message in namespace.conditions("frozen", "Progressing") if reason == "TrainingStalled"]
+    assert said, "the condition says so before the deadline"
+    assert all(re.fullmatch(found, message) for message in said), said
+    namespace.wait_progressing("frozen", "StepsCompleted", "True")
+    pods = [pod for pod in namespace.pods_ever("frozen") if pod["metadata"]["name"] == "frozen-worker-0"]
+    assert len(pods) == 2, "sshd of the first one does not answer"
     namespace.delete("frozen")
+
+
+@pytest.fixture(scope="module")
+def times(namespace: Namespace, directory: Path) -> Callable[[int], Any]:
+    """What rank 0 of the job with delays has measured in an attempt."""
+
+    def of(attempt: int) -> Any:
+        text = (directory / f"times-{attempt}").read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+    namespace.wait("delays", "the restart", lambda status: status["attempt"] == 2)
+    namespace.wait("delays", "attempt 2", lambda status: status["phase"] == "Running")
+    wait_for("its steps", lambda: (directory / "times-2").exists() and len(of(2)) > 3)
+    return of
+
+
+def test_the_training_goes_on_while_mpirun_and_its_daemons_are_stopped_and_a_slow_rank_is_named(
+    namespace: Namespace, times: Callable[[int], Any], directory: Path, target: Target
+) -> None:
+    daemons = {"delays-launcher": "mpirun", "delays-worker-1": "orted"}
+    for pod, name in daemons.items():
+        namespace.exec(pod, "pkill", "-STOP", "-x", name)
+    (directory / "slow").touch()
+    named = namespace.wait("delays", "a slow rank", lambda status: status["training"].get("slowestRank"))
+    found = named["training"]["slowestRank"]
+    (node,) = namespace.nodes_of("delays-worker-1")
+    assert found == {"rank": 1, "pod": "delays-worker-1", "node": node, "ratio": found["ratio"], "section": "input"}
+    assert found["ratio"] > 1.5
+    top = [str(HVJ), "job", "top", "-n", "delays", "-w", namespace.name, "-o", "json"]
+    shown = subprocess.run(top, env=os.environ | {"KUBECONFIG": str(target.kubeconfig)}, stdout=subprocess.PIPE)
+    notes = {record["podName"]: record["note"] for record in json.loads(shown.stdout)}
+    assert re.fullmatch(r"rank 1 is slow: \d\.\d\d times the median, mostly input", notes["delays-worker-1"])
+    assert not notes["delays-worker-0"]
+    steps = len(times(2))
+    wait_for("further steps", lambda: len(times(2)) > steps + 3)
+    assert namespace.condition("delays", "Progressing")["status"] == "True"
+    assert "SlowRank: rank 1" not in namespace.log("delays-launcher"), "mpirun copies no output"
+    (directory / "slow").unlink()
+    namespace.wait("delays", "no slow rank", lambda status: "slowestRank" not in status["training"])
+    for pod, name in daemons.items():
+        namespace.exec(pod, "pkill", "-CONT", "-x", name)
+    log = "SlowRank: rank 1 on delays-worker-1 needs"
+    wait_for("the line of the log", lambda: log in namespace.log("delays-launcher"))
+    notes_of_events = namespace.event_notes("delays", "SlowRank")
+    assert [note for note in notes_of_events if note.startswith(f"rank 1 (delays-worker-1, node {node}) needs")]
+
+
+def test_an_input_that_hangs_on_all_ranks_is_blamed_on_the_share(
+    namespace: Namespace, times: Callable[[int], Any], account: StorageAccount, directory: Path
+) -> None:
+    last = times(2)[-1]["step"] + AHEAD_STEPS
+    waits = directory / "waits"
+    waits.with_suffix(".new").write_text(str(last))
+    waits.with_suffix(".new").rename(waits)
+    wait_for("all ranks to wait for this batch", lambda: times(2)[-1]["step"] == last - 1)
+    account.command("block")  # every call takes until the client of the share gives up, and the program tries again
+    (directory / "go").touch()
+    file = f"/mnt/batchai/mounts/{SHARE}/examples"
+    places = rf"all 2 ranks are at the same place: each waits in the kernel \(request_wait_answer\), with {file}"
+    expected = rf"{NO_STEP}{places}: the share or the volume of the data may hang"
+
+    def is_blamed(_: Object) -> Any:
+        return re.fullmatch(expected, namespace.condition("delays", "Progressing").get("message", ""))
+
+    namespace.wait("delays", "a sentence about the share", is_blamed)
+    account.command("unblock")
+    namespace.wait_progressing("delays", "StepsCompleted", "True")
+
+
+def test_the_goodput_of_a_job_is_what_its_program_has_measured(
+    namespace: Namespace, times: Callable[[int], Any], directory: Path
+) -> None:
+    (directory / "end").touch()
+    status = namespace.wait_phase("delays", "Succeeded")
+    goodput = status["training"]["goodput"]
+    causes = [measured(times(attempt)) for attempt in (1, 2)]
+    assert close(goodput["attempt"]["seconds"], causes[1]), (goodput, causes)
+    job = {cause: causes[0].get(cause, 0) + seconds for cause, seconds in causes[1].items()}
+    (first, *steps), (second, resumed, *_, last) = times(1), times(2)
+    lost = [step["steps"] for step in steps if step["step"] >= resumed["step"]]
+    assert len(lost) == LOST_STEPS
+    job["lostSteps"] = sum(lost)
+    job["steps"] -= job["lostSteps"]
+    job["restartDelay"] = RESTART_SECONDS
+    began, ended = (datetime.fromisoformat(status[name]).timestamp() for name in ("startTime", "completionTime"))
+    queued = goodput.get("queuedSeconds", 0)
+    killed = float((directory / "killed").read_text())
+    job["starting"] = first["started"] - began - queued + ended - last["ended"]
+    job["starting"] += second["started"] - killed - RESTART_SECONDS
+    assert sum(goodput["seconds"].values()) == round(ended - began - queued)
+    assert close(goodput["seconds"], job), (goodput, job)
+    assert goodput["percent"] == pytest.approx(100 * job["steps"] / sum(job.values()), abs=5)
+
+
+def measured(lines: Any) -> dict[str, float]:
+    """The seconds of an attempt by cause. Its first step is a part of the set-up."""
+    started, first, *steps = lines
+    causes = {"setup": first["completed"] - started["started"], "stalled": 0.0, "input": 0.0}
+    causes |= {"steps": 0.0, "exchange": 0.0}
+    for step in (step for step in steps if "steps" in step):
+        is_hanging = step["input"] > STALL_SECONDS
+        causes["stalled" if is_hanging else "input"] += step["input"]
+        if step["steps"] + step["exchange"] > STALL_SECONDS:
+            causes["stalled"] += step["steps"] + step["exchange"]
+            continue
+        causes["steps"] += step["steps"]
+        causes["exchange"] += step["exchange"]
+    return causes
+
+
+def close(reported: Any, expected: dict[str, float]) -> bool:
+    """Whether the seconds differ by less than 5 % of all."""
+    most = 0.05 * sum(expected.values())
+    return all(abs(reported.get(cause, 0) - expected.get(cause, 0)) <= most for cause in {*reported, *expected})
