@@ -77,6 +77,22 @@ def test_an_image_is_turned_to_its_exif_orientation_unless_it_is_ignored(
         np.testing.assert_allclose(crop.astype(int), expected, atol=12)
 
 
+@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+def test_an_image_with_damaged_exif_data_is_read_as_it_is_stored(decoders: str, kind: str) -> None:
+    file = io.BytesIO()
+    Image.fromarray(blocks()).save(file, kind, exif=b"Exif\0\0XX\0*\0\0\0\x08", lossless=True)
+    for exif in (True, False):
+        assert (central_square(48, exif=exif)(file.getvalue(), 0) == blocks()[:, 16:64]).all()
+
+
+def test_both_decoders_find_an_orientation_that_a_jpeg_image_has_as_xmp_data(decoders: str) -> None:
+    file = io.BytesIO()
+    xmp = b'<rdf:RDF><rdf:Description tiff:Orientation="6"/></rdf:RDF>'
+    Image.fromarray(blocks()).save(file, "JPEG", quality=95, subsampling=0, xmp=xmp)
+    square = central_square(48)(file.getvalue(), 0)
+    np.testing.assert_allclose(square.astype(int), TURNS[6](blocks())[16:64], atol=6)
+
+
 def test_the_orientation_applies_to_training_validation_prediction_and_records(
     tmp_path: Path, whole: Any, train: Any
 ) -> None:

@@ -39,16 +39,16 @@ def test_metrics_of_training_validation_and_evaluation_are_those_of_all_examples
     several, one, _ = found
     assert several[kind].keys() == one[kind].keys()
     for name, value in one[kind].items():
-        # A masked loss is the mean of the means of batches, which are others in one process.
-        if not (name.endswith("my_accuracy") or (kind == "masked metrics" and name.endswith("loss"))):
+        # A masked loss is the mean of the means of batches, which are others in one process. Keras reads the variable
+        # of the training's hits after the validation.
+        if not (name.endswith("my_accuracy") or name == "hits" or (kind == "masked metrics" and name.endswith("loss"))):
             assert several[kind][name] == pytest.approx(value, rel=1e-5), name
 
 
 def test_a_metric_with_an_unknown_state_is_averaged_and_named(found: Found) -> None:
     _, _, printed = found
     assert printed.count("the metric my_accuracy is the average of the ranks, weighted by their examples") == 1
-    assert "the metric own is" not in printed
-    assert "the metric squared is" not in printed
+    assert printed.count("Horovod: the metric ") == 1
 
 
 def test_synchronized_normalization_keeps_the_variance_of_data_with_a_large_mean(found: Found) -> None:

@@ -12,6 +12,7 @@ from horovodjob_trainer.hvd.exchange import exchange
 from horovodjob_trainer.hvd.process_sets import UNSCOPED
 
 SUM_ATTRIBUTE = "state_is_sum"  # of a metric of the user
+AVERAGED = object()
 _reported: set[str] = set()
 
 
@@ -26,7 +27,7 @@ class MetricStates:
     def of(cls, model: Any) -> "MetricStates":
         """The current states, which the next evaluation or epoch resets."""
         states = [[np.array(variable, np.float64) for variable in metric.variables] for metric in _summed(model)]
-        return cls(states, {name: np.array(value) for name, value in model.get_metrics_result().items()})
+        return cls(states, _as_logs(model.get_metrics_result()))
 
 
 def examples_of(model: Any) -> float:
@@ -53,10 +54,10 @@ def reduce_metrics(model: Any, values: Mapping[str, Any], own: MetricStates, wei
     metrics = {name: total / total_weight for name, total in zip(names, totals[len(summed) :], strict=True)}
     exact = [name for name in names if all(name in known for present, _, known in ranks if present)]
     if exchange.rank() == 0:
-        exact = [name for name in exact if _belongs_to(name, model)]
-        _report([name for name in names if name not in exact and _has_metric(name, model)])
         results = _results(model, totals[: len(summed)])
-        metrics |= {name: np.asarray(results[name], np.float64) for name in exact}
+        _report([name for name in names if results.get(name) is AVERAGED])
+        exact = [name for name in exact if results[name] is not AVERAGED]
+        metrics |= {name: results[name] for name in exact}
     broadcast: dict[str, Any] = exchange.broadcast_object(metrics, root_rank=0)
     return broadcast
 
@@ -75,15 +76,37 @@ def _sums(parts: list[Any]) -> list[Any]:
 
 
 def _results(model: Any, states: list[Any]) -> dict[str, Any]:
-    """The results with other states of the metrics, which then have their own states again."""
+    """The results with other states of the metrics, which then have their own states again.
+
+    AVERAGED is the result of a metric whose state is not known to be a sum.
+    """
     variables = [variable for metric in _summed(model) for variable in metric.variables]
+    others = [metric for metric in _metrics(model) if not _is_sum(metric)]
     own = [np.array(variable) for variable in variables]
     for variable, value in zip(variables, states, strict=True):
         variable.assign(value)
-    results: dict[str, Any] = model.get_metrics_result()
+    for metric in others:  # so that Keras gives it its names in the logs
+        vars(metric)["result"] = lambda result=metric.result: keras.tree.map_structure(lambda _: AVERAGED, result())
+    results = _as_logs(model.get_metrics_result())
+    for metric in others:
+        del vars(metric)["result"]
     for variable, value in zip(variables, own, strict=True):
         variable.assign(value)
     return results
+
+
+def _as_logs(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Copies of the results as Keras has them in the logs: a metric can have a dict, and a vector of one element."""
+    logs: dict[str, Any] = {}
+    for name, value in results.items():
+        if isinstance(value, Mapping):
+            logs |= _as_logs(value)
+        elif value is AVERAGED:
+            logs[name] = value
+        else:
+            array = np.array(value, np.float64)
+            logs[name] = array.reshape(()) if array.size == 1 else array
+    return logs
 
 
 def _metrics(model: Any) -> Iterator[Any]:
@@ -97,28 +120,10 @@ def _summed(model: Any) -> Iterator[Any]:
 
 def _is_sum(metric: Any) -> bool:
     """Whether the state of a metric is a sum over the examples."""
-    kind = type(metric)
-    if kind.__module__.startswith("keras.") or getattr(metric, SUM_ATTRIBUTE, False):
-        return True
-    # A subclass that only computes other values of an example.
-    return any(
-        isinstance(metric, base) and kind.result is base.result and len(metric.variables) == count
-        for base, count in ((keras.metrics.Mean, 2), (keras.metrics.Sum, 1))
-    )
-
-
-def _metric_of(name: str, model: Any) -> Any:
-    """The metric with this name in the logs, which can be after that of an output."""
-    found = [each for each in _metrics(model) if name == each.name or name.endswith(f"_{each.name}")]
-    return max(found, key=lambda each: len(each.name), default=None)
-
-
-def _belongs_to(name: str, model: Any) -> bool:
-    return (metric := _metric_of(name, model)) is not None and _is_sum(metric)
-
-
-def _has_metric(name: str, model: Any) -> bool:
-    return (metric := _metric_of(name, model)) is not None and not _is_sum(metric)
+    kind: Any = type(metric)
+    # A subclass with the result of Keras only counts other values of an example.
+    base: Any = next(each for each in kind.__mro__ if each.__module__.startswith("keras."))
+    return kind.result is base.result or bool(getattr(metric, SUM_ATTRIBUTE, False))
 
 
 def _report(names: list[str]) -> None:

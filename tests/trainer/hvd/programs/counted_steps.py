@@ -62,6 +62,28 @@ class Largest(Squared):
         return self.total * 1.0
 
 
+class Both(Own):
+    """Two results of a sum."""
+
+    def result(self) -> Any:
+        return {"both": self.value * 1.0, "both_root": keras.ops.sqrt(self.value)}
+
+
+class Hits(keras.metrics.TruePositives):  # type: ignore[misc]
+    """A vector, of which Keras returns the variable."""
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        super().update_state(keras.ops.equal(y_true, 0), y_pred[..., 0])
+
+
+class Score(keras.metrics.F1Score):  # type: ignore[misc]
+    """A vector of one element, of which Keras writes a number to the logs."""
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        label = keras.ops.cast(keras.ops.equal(y_true, 0), "float32")
+        super().update_state(keras.ops.reshape(label, (-1, 1)), keras.ops.reshape(y_pred[..., 0], (-1, 1)))
+
+
 def model(mask_zero: bool) -> Any:
     keras.utils.set_random_seed(1)
     return keras.Sequential(
@@ -85,7 +107,10 @@ def measured(mask_zero: bool) -> dict[str, Any]:
     network.compile(
         hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)),
         sparse(),
-        metrics=["accuracy", Own(), Squared(name="squared"), Largest(name="my_accuracy")],
+        metrics=[
+            *("accuracy", Own(), Squared(name="squared"), Largest(name="my_accuracy"), Both(name="sums")),
+            *(Hits(thresholds=[0.2, 0.3], name="hits"), Score(threshold=0.25, name="score")),
+        ],
         weighted_metrics=[keras.metrics.SparseCategoricalCrossentropy(name="entropy")],
     )
     rows = slice(RANK, EXAMPLES, SIZE)
@@ -95,8 +120,8 @@ def measured(mask_zero: bool) -> dict[str, Any]:
     arguments = {"sample_weight": part[2], "verbose": 0, "callbacks": [average]}
     history = network.fit(*part[:2], batch_size=len(part[0]), validation_data=validation, **arguments)
     evaluated = network.evaluate(*part[:2], batch_size=3, return_dict=True, **arguments)
-    return {name: float(value[0]) for name, value in history.history.items()} | {
-        f"evaluate_{name}": float(value) for name, value in evaluated.items()
+    return {name: np.asarray(value[0]).tolist() for name, value in history.history.items()} | {
+        f"evaluate_{name}": np.asarray(value).tolist() for name, value in evaluated.items()
     }
 
 

@@ -29,7 +29,7 @@ if find_spec(HEIF_PACKAGE) is not None:
     SUFFIXES, FORMATS, FORMAT_NAMES = SUFFIXES + HEIF_SUFFIXES, (*FORMATS, "HEIF"), f"{FORMAT_NAMES[:-8]}, AVIF or HEIC"
 
 JPEG_START, JPEG_COLORS = b"\xff\xd8\xff", ("YCbCr", "RGB", "Gray")
-PIXELS, EXIF_SEGMENT, EXIF_MARK = b"\xda", b"\xe1", b"Exif\0\0"  # kinds of segments
+PIXELS, METADATA = b"\xda", b"\xe1"  # kinds of segments; the second one contains EXIF or XMP data
 ORIENTATION, UPRIGHT = 0x0112, 1  # the tag of EXIF, and its value for an image that is not turned
 # A part of a JPEG image with this many times the pixels of a side is decoded at a fraction of its size that still has
 # twice these pixels: the inverse cosine transform then computes fewer of them.
@@ -85,7 +85,7 @@ def _opened(content: bytes, exif: bool) -> _Image:
     height, width, colors, _ = library.decode_jpeg_header(content)
     if colors not in JPEG_COLORS:
         return _opened_by_pillow(content, exif)
-    orientation = _orientation(_pillow_image(content)) if exif and _has_exif(content) else UPRIGHT
+    orientation = _orientation(_pillow_image(content)) if exif and _has_metadata(content) else UPRIGHT
 
     def pixels(rows: int, columns: int) -> Pixels:
         least = {} if rows == height else {"min_height": rows, "min_width": columns}
@@ -142,18 +142,23 @@ def _library(name: str) -> Any:
     return import_module(name) if find_spec(name) is not None else None
 
 
-def _has_exif(content: bytes) -> bool:
-    """Whether a JPEG image has EXIF data in one of its segments before the pixels."""
+def _has_metadata(content: bytes) -> bool:
+    """Whether a JPEG image has a segment before the pixels that can contain an orientation."""
     at = len(JPEG_START) - 1
     while content[at : at + 1] == b"\xff" and (kind := content[at + 1 : at + 2]) not in (PIXELS, b""):
-        if kind == EXIF_SEGMENT and content.startswith(EXIF_MARK, at + 4):
+        if kind == METADATA:
             return True
         at += 1 if kind == b"\xff" else 2 + int.from_bytes(content[at + 2 : at + 4])  # fill bytes, or a segment
     return False
 
 
 def _orientation(image: Any) -> int:
-    value = image.getexif().get(ORIENTATION, UPRIGHT)
+    try:
+        value = image.getexif().get(ORIENTATION, UPRIGHT)
+    except MemoryError:
+        raise
+    except Exception:  # Pillow raises many types for damaged metadata, and the pixels can be intact
+        return UPRIGHT
     return value if value in range(1, 9) else UPRIGHT
 
 
