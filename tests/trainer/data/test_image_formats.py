@@ -12,6 +12,7 @@ from PIL import Image
 
 from horovodjob_trainer import data
 from horovodjob_trainer.data.formats.image_folder import image_error
+from horovodjob_trainer.data.indexes.image_index import Tree, other_files_text
 from horovodjob_trainer.data.reading import image_decoding, image_pixels
 from horovodjob_trainer.data.reading.image_decoding import central_square, image_or_none, random_crop
 
@@ -176,6 +177,13 @@ def test_files_that_are_no_images_are_counted_and_named_once(tmp_path: Path, fol
     notes: list[str] = []
     data.unlabelled_examples(tmp_path, 48, log=notes.append)
     assert notes == [expected]
+
+
+def test_only_the_most_frequent_suffixes_of_other_files_are_named() -> None:
+    others = {".txt": 9, ".csv": 8} | {f".{number:04}": 1 for number in range(1000)}
+    text = other_files_text([Tree([], [], ["0.png"], others)])
+    assert text.startswith("1 of 1018 files listed: the others are no images that can be read (1 .0000, ")
+    assert text.endswith("8 .csv, 9 .txt, 997 with other suffixes)")
 
 
 def test_a_package_for_more_formats_makes_the_index_obsolete(tmp_path: Path, folders: Any, monkeypatch: Any) -> None:

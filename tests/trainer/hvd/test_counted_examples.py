@@ -34,6 +34,11 @@ def test_the_average_of_the_means_of_the_ranks_is_another_loss(found: Found) -> 
     assert not np.allclose(several["not exact"], one["not exact"], rtol=1e-3, atol=1e-4)
 
 
+def test_a_distributed_loss_reports_the_loss_of_one_process_for_batches_of_different_sizes(found: Found) -> None:
+    several, one, _ = found
+    assert several["reported"] == pytest.approx(one["reported"], rel=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["metrics", "masked metrics"])
 def test_metrics_of_training_validation_and_evaluation_are_those_of_all_examples(found: Found, kind: str) -> None:
     several, one, _ = found

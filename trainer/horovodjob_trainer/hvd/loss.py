@@ -20,8 +20,8 @@ def DistributedLoss(loss: Any) -> Any:  # a name as those of Horovod
 
     The average of the means of the ranks is another value if the ranks have different numbers of examples that count,
     because of a mask, `ignore_class` or weights. While gradients are recorded, all ranks must call the loss in the same
-    steps. It then returns the part of this rank, multiplied by the number of ranks, so that the average over the ranks
-    is the loss of one process. Otherwise it is that of this rank. Raises TypeError and ValueError for other losses.
+    steps. It is then the loss of one process with all examples, and the average of its gradients over the ranks is that
+    of one process. Otherwise it is the loss of this rank. Raises TypeError and ValueError for other losses.
     """
     if not isinstance(loss, keras.losses.Loss):
         raise TypeError(f"DistributedLoss needs an object such as keras.losses.MeanSquaredError(), not {loss!r}")
@@ -46,10 +46,15 @@ def _distributed_class(base: type) -> type:
             losses = self.__dict__.pop("_losses")
             if not (exchange.is_initialized() and exchange.size() > 1 and record.could_possibly_record()):
                 return mean
-            count = tf.stop_gradient(_divisor(losses, _mask(y_pred, losses), sample_weight, self.reduction))
+            count = _divisor(losses, _mask(y_pred, losses), sample_weight, self.reduction)
+            own = tf.stop_gradient(tf.stack([tf.cast(mean, tf.float32) * count, count]))
             name = unique_name(f"DistributedLoss_{base.__name__}")
-            total = exchange.allreduce(count, op=exchange.Sum, name=name, **UNSCOPED)
-            return mean * tf.cast(tf.math.divide_no_nan(count * float(exchange.size()), total), mean.dtype)
+            total, total_count = tf.unstack(exchange.allreduce(own, op=exchange.Sum, name=name, **UNSCOPED))
+            share = tf.math.divide_no_nan(own[1] * float(exchange.size()), total_count)
+            part, value = mean * tf.cast(share, mean.dtype), tf.math.divide_no_nan(total, total_count)
+            # The gradient is that of the part of this rank, and the value that of all ranks: a metric that weights the
+            # values of ranks by their examples would weight a part twice.
+            return part + tf.stop_gradient(tf.cast(value, part.dtype) - part)
 
     Distributed.__name__, Distributed.__qualname__ = base.__name__, base.__qualname__
     Distributed.__module__, Distributed.__doc__ = base.__module__, base.__doc__

@@ -27,6 +27,7 @@ from horovodjob_trainer.errors import DataError, error_reason
 
 FORMAT = 2  # since it has the numbers of the other files
 PARALLEL_REQUESTS = 16  # to a file server, which answers each after a round trip
+NAMED_SUFFIXES = 5  # the number of a frame can be taken for one
 MEMBERS = ("folders", "directories", "modified", "files", "directory_counts", "file_counts", "others", "suffixes")
 
 
@@ -122,10 +123,13 @@ def other_files_text(trees: Iterable[Tree]) -> str:
         others.update(tree.others)
     if not others:
         return ""
-    kinds = ", ".join(f"{count} {suffix or 'without a suffix'}" for suffix, count in sorted(others.items()))
+    named = others.most_common(NAMED_SUFFIXES)
+    kinds = [f"{count} {suffix or 'without a suffix'}" for suffix, count in sorted(named)]
+    if rest := others.total() - sum(count for _, count in named):
+        kinds.append(f"{rest} with other suffixes")
     remedy = "; install the package pillow-heif to read .heic and .heif" if others.keys() & set(HEIF_SUFFIXES) else ""
-    every = listed + sum(others.values())
-    return f"{listed} of {every} files listed: the others are no images that can be read ({kinds}){remedy}"
+    every = listed + others.total()
+    return f"{listed} of {every} files listed: the others are no images that can be read ({', '.join(kinds)}){remedy}"
 
 
 def is_image(name: str) -> bool:
