@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from horovodjob_trainer.errors import JobError
 from horovodjob_trainer.hvd.exchange import exchange, is_concurrent
-from horovodjob_trainer.hvd.uneven_steps import REMEDY, report_wait
+from horovodjob_trainer.hvd.presence import EXIT_SECONDS, State, Verdict, current_presence, present
+from horovodjob_trainer.hvd.uneven_steps import REMEDY, listed, report_wait
 from horovodjob_trainer.launch import hostname
 
 ERROR_SECONDS, BREAK_SECONDS = 15.0, 600.0
@@ -20,16 +21,18 @@ SHUT_DOWN = "Horovod has been shut down"  # in the errors of a rank that waits w
 
 @contextmanager
 def named_place(place: Callable[[], str]) -> Iterator[None]:
-    """Name the place of this rank in the error that it has because another rank has ended."""
+    """Name the place of this rank, and the ranks that have left, in the error that it has because another one ended."""
     try:
         yield
     except Exception as error:
         if SHUT_DOWN not in str(error):
             raise
-        raise RuntimeError(
-            f"rank {exchange.rank()} was in {place()} when another rank ended, because it failed or because it had "
-            f"fewer steps. In the second case: {REMEDY}"
-        ) from error
+        presence = current_presence()
+        left = presence.left_ranks(EXIT_SECONDS) if presence is not None else []
+        cause = f", because it failed or because it had fewer steps. In the second case: {REMEDY}"
+        if left:
+            cause = f": {listed(left)} left the training, and every step needs all ranks"
+        raise RuntimeError(f"rank {exchange.rank()} was in {place()} when another rank ended{cause}") from error
 
 
 @contextmanager
@@ -38,19 +41,20 @@ def common_end(place: Callable[[], str]) -> Iterator[None]:
 
     A JobError is that of all ranks. `place` is the step of this rank, for the message.
     """
-    try:
-        with named_place(place):
-            yield
-    except JobError:
-        raise
-    except GeneratorExit:
-        if not sys.is_finalizing():
-            leave(f"{place()}, which is not the last one", break_seconds())
-        raise
-    except BaseException as error:  # SystemExit and KeyboardInterrupt, too
-        text = " ".join(str(error).split())[:500]
-        leave(f"{place()}: {type(error).__name__}: {text}", ERROR_SECONDS, error)
-        raise
+    with present():
+        try:
+            with named_place(place):
+                yield
+        except JobError:
+            raise
+        except GeneratorExit:
+            if not sys.is_finalizing():
+                leave(f"{place()}, which is not the last one", break_seconds())
+            raise
+        except BaseException as error:  # SystemExit and KeyboardInterrupt, too
+            text = " ".join(str(error).split())[:500]
+            leave(f"{place()}: {type(error).__name__}: {text}", ERROR_SECONDS, error)
+            raise
 
 
 def leave(reason: str, seconds: float, error: BaseException | None = None) -> bool:
@@ -62,20 +66,33 @@ def leave(reason: str, seconds: float, error: BaseException | None = None) -> bo
         traceback.print_exception(error)
         print(sentence, file=sys.stderr, flush=True)
 
+    with report_wait(f"has left the run in {reason}, and waits for the other ranks to leave it"):
+        if _others_leave(seconds):
+            return True
+    presence = current_presence()
+    if presence is not None and presence.is_known and exchange.rank() not in presence.left:
+        if error is None:  # an error has its own sentence
+            left = f"{listed(presence.left)} left it" if presence.left else "another rank ended"
+            print(f"rank {exchange.rank()} leaves the run, because {left}: {reason}", file=sys.stderr, flush=True)
+        return False
+    print(f"{sentence}; the other ranks end, because every step needs all ranks", file=sys.stderr, flush=True)
+    exchange.abort()
+    return False
+
+
+def _others_leave(seconds: float) -> bool:
+    if (presence := current_presence()) is not None:
+        presence.leave(State.LEFT)
+        return presence.wait(seconds) is Verdict.ENDED
+
     def meet() -> None:
         with suppress(Exception):  # another rank has ended
-            # Horovod matches eager operations of one kind, whatever their names are. Nothing else of a run is of this.
-            exchange.alltoall(tf.zeros([exchange.size()]), name="run_left")
+            exchange.alltoall(tf.zeros([exchange.size()]), name="of ranks that have left the run")
 
     thread = threading.Thread(target=meet, name="leave", daemon=True)
-    with report_wait(f"has left the run in {reason}, and waits for the other ranks to leave it"):
-        thread.start()
-        thread.join(seconds)
-    if not thread.is_alive():
-        return True
-    print(f"{sentence}; the other ranks end, because every step needs all ranks", file=sys.stderr, flush=True)
-    exchange.shutdown()
-    return False
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
 
 
 def break_seconds() -> float:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from horovodjob_trainer.hvd.exchange import exchange
 from horovodjob_trainer.hvd.process_sets import UNSCOPED
-from horovodjob_trainer.hvd.uneven_steps import report_wait
+from horovodjob_trainer.hvd.uneven_steps import listed, report_wait
 
 PACKAGES = ("keras.", "horovodjob_trainer.")
 BATCH_METHODS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
@@ -49,7 +49,7 @@ class StopAgreement(keras.callbacks.Callback):  # type: ignore[misc]
             return
         stopped, others = ([rank for rank, name in enumerate(ranks) if bool(name) == kind] for kind in (True, False))
         name = ranks[stopped[0]]
-        text = f"{name} ends the training after epoch {epoch + 1} on {_listed(stopped)} and not on {_listed(others)}"
+        text = f"{name} ends the training after epoch {epoch + 1} on {listed(stopped)} and not on {listed(others)}"
         if name.startswith("EarlyStopping"):
             raise RuntimeError(f"{text}: its metric differs between the ranks; list "
                                "hvd.callbacks.MetricAverageCallback() before it")  # fmt: skip
@@ -88,7 +88,7 @@ class StepStopAgreement(StopAgreement):
             process_set=self.process_set,
         )
         stopped = [rank for rank, name in enumerate(names) if name]
-        self._stop(f"{names[stopped[0]]} ends the training after step {batch + 1} of the epoch on {_listed(stopped)}")
+        self._stop(f"{names[stopped[0]]} ends the training after step {batch + 1} of the epoch on {listed(stopped)}")
 
 
 def _acts_in_steps(callback: Any) -> bool:
@@ -103,7 +103,3 @@ def _acts_in_steps(callback: Any) -> bool:
 def _is_own(callback: Any) -> bool:
     """Whether a callback is one of the script."""
     return not type(callback).__module__.startswith(PACKAGES)
-
-
-def _listed(ranks: Sequence[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"

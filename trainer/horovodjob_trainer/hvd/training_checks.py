@@ -19,6 +19,7 @@ from horovodjob_trainer.hvd.fit_callback import FitCallback
 from horovodjob_trainer.hvd.gradient_reducer import GradientReducer, variable_key
 from horovodjob_trainer.hvd.leaving import ERROR_SECONDS, break_seconds, common_end, leave, named_place
 from horovodjob_trainer.hvd.optimizer import gradient_reduction
+from horovodjob_trainer.hvd.presence import begin_step, come_back
 from horovodjob_trainer.hvd.process_sets import is_elastic
 from horovodjob_trainer.hvd.stop_agreement import StepStopAgreement, stop_agreement
 from horovodjob_trainer.hvd.uneven_steps import REMEDY, step_difference
@@ -34,11 +35,16 @@ _checked_models: "weakref.WeakSet[Any]" = weakref.WeakSet()
 class StepRecord(FirstBatchCallback):
     """Records what `fit` does, for the watch of the ranks. It is the first callback."""
 
+    completed_steps = 0
+    """Of the epoch. Not counted in a method of this class: one
+    for the end of a batch would let Keras wait for the metrics."""
+
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.steps = 0
+        self.steps = self.completed_steps = 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         ACTIVITY.begin_batch(is_first=not self.steps)
+        begin_step()
         super().on_train_batch_begin(batch, logs)
 
     def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -57,7 +63,7 @@ class TrainingChecks(StepRecord):
         self.others = [each for each in callbacks if isinstance(each, FirstBatchCallback)]
         broadcasts = [each for each in callbacks if isinstance(each, BroadcastGlobalVariablesCallback)]
         self.averages_statistics = any(each.average_statistics for each in broadcasts)
-        self.epoch = self.reductions = self.first_step = 0
+        self.epoch = self.reductions = 0
         self.has_ended_steps = self.has_ended_epoch = self.has_ended = self.knows_steps = False
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -74,8 +80,7 @@ class TrainingChecks(StepRecord):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_begin(epoch, logs)
-        self.epoch, self.first_step = epoch, 0
-        self.first_step = self._completed_steps()
+        self.epoch = epoch
         self.has_ended_steps = self.has_ended_epoch = False
 
     def on_test_begin(self, logs: Any = None) -> None:
@@ -120,17 +125,15 @@ class TrainingChecks(StepRecord):
         if self.has_ended_steps or (reducer := self._active_reducer()) is None:
             return
         self.has_ended_steps = True
-        # Keras begins a step for which the data has no batch, and the graph can count it before it ends.
-        is_short = not self.knows_steps or min(self.steps, self._completed_steps()) < self.params["steps"]
+        # Keras begins a step for which the data has no batch, and the optimizer can count it.
+        is_short = not self.knows_steps or self.completed_steps < self.params["steps"]
         if reducer.process_set.size() != exchange.size() or not is_short:
             return
         step, rank = f"step {self.steps} of epoch {self.epoch + 1}", exchange.rank()
         seconds = ERROR_SECONDS if self.knows_steps else break_seconds()
         if not leave(f"{step}, for which its data has no batch", seconds):
             raise RuntimeError(f"the data of rank {rank} has ended before {step}; {REMEDY}")
-
-    def _completed_steps(self) -> int:
-        return int(getattr(self.model.optimizer, "_iterations", 0)) - self.first_step
+        come_back()
 
     def _active_reducer(self) -> GradientReducer | None:
         """The reducer of the optimizer, if it needs other ranks and their number cannot change."""
@@ -205,6 +208,19 @@ def patch_fit() -> None:
             return original(*call.args, **call.kwargs)
 
     trainer.fit = fit
+    _count_completed_steps()
+
+
+def _count_completed_steps() -> None:
+    original = CallbackList.on_train_batch_end
+
+    @functools.wraps(original)
+    def on_train_batch_end(self: Any, batch: int, logs: Any = None) -> None:
+        if self.callbacks and isinstance(self.callbacks[0], StepRecord):
+            self.callbacks[0].completed_steps += 1
+        original(self, batch, logs)
+
+    CallbackList.on_train_batch_end = on_train_batch_end
 
 
 def _common_ranks(model: Any, callbacks: list[Any]) -> Any:

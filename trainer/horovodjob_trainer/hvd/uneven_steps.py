@@ -38,3 +38,8 @@ def step_difference(steps: Sequence[int | None]) -> str:
         if count != first_count:
             return f"rank {first} has {first_count} steps per epoch and rank {rank} has {count}"
     return ""
+
+
+def listed(ranks: Sequence[int]) -> str:
+    """The ranks, for messages."""
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"

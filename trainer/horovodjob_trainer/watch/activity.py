@@ -49,7 +49,7 @@ class Activity:
         self._longest: dict[Section, float] = {}
         self._section = Section.OUTSIDE
         self._has_position, self._step_seconds = False, 0.0
-        self._has_first_step, self._exchange_since = False, 0.0
+        self._has_first_step, self.exchange_since = False, 0.0
         self._waited = 0.0
         self.sample: Callable[[], object] = lambda: None
         """Records the waits in graphs until now."""
@@ -136,13 +136,13 @@ class Activity:
         """Within this context, the rank waits for other ranks."""
         self[Field.EXCHANGES] += 1
         if self[Field.EXCHANGES] == 1:
-            self._exchange_since = time.monotonic()
+            self.exchange_since = time.monotonic()
         try:
             yield
         finally:
             self[Field.EXCHANGES] -= 1
             if not self[Field.EXCHANGES] and self.current is Section.STEP:
-                self[Field.WAITED] += time.monotonic() - self._exchange_since
+                self[Field.WAITED] += time.monotonic() - self.exchange_since
 
     def _record_duration(self) -> float:
         now, section, numbers = time.monotonic(), self._section, self._numbers

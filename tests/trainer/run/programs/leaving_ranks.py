@@ -1,4 +1,4 @@
-"""Each rank leaves the common steps of a run in another way: `leaving_ranks.py DIRECTORY CASE`."""
+"""A rank leaves the common steps of a run, each time in another way: `leaving_ranks.py DIRECTORY CASE RANK`."""
 
 import sys
 import time
@@ -15,10 +15,10 @@ import horovodjob_trainer.hvd as hvd
 directory, case = Path(sys.argv[1]), sys.argv[2]
 hvd.init()
 rank = hvd.rank()
-is_last = rank == hvd.size() - 1
+leaves = rank == int(sys.argv[3])
 keras.utils.set_random_seed(3)
 inputs, outputs = np.ones((40, 3), np.float32), np.ones((40, 1), np.float32)
-if case.startswith("nan") and is_last:
+if case.startswith("nan") and leaves:
     outputs[12:16] = np.nan
 dataset = tf.data.Dataset.from_tensor_slices((inputs, outputs)).batch(4)
 model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
@@ -27,38 +27,42 @@ model.compile(hvd.DistributedOptimizer(optimizer), "mse")
 
 
 class Acting(keras.callbacks.Callback):  # type: ignore[misc]
-    """Raises an exception or stops, on the last rank."""
+    """Raises an exception or stops, on one rank."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if case == "callback" and is_last and batch == 3:
+        if case == "callback" and leaves and batch == 3:
             raise KeyError("own mistake")
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if case == "exit plain" and is_last:
+        if case == "exit plain" and leaves:
             sys.exit(0)
 
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if case == "validation" and leaves and batch == 1:
+            raise KeyboardInterrupt
+
     def on_train_end(self, logs: Any = None) -> None:
-        if case == "end" and is_last:
+        if case == "end" and leaves:
             raise KeyError("own mistake at the end")
 
 
 class Limit(keras.callbacks.Callback):  # type: ignore[misc]
-    """Ends the training, on the last rank."""
+    """Ends the training, on one rank."""
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.model.stop_training = is_last
+        self.model.stop_training = leaves
 
 
 class Different(keras.callbacks.Callback):  # type: ignore[misc]
     """Lets the ranks have other losses."""
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        logs["loss"] = float(epoch * (1 if is_last else -1))
+        logs["loss"] = float(epoch * (1 if leaves else -1))
 
 
 def failing(value: Any, target: Any) -> Any:
     def fail(number: Any) -> Any:
-        if is_last and number == 5:
+        if leaves and number == 5:
             raise ValueError("a damaged file")
         return number
 
@@ -76,21 +80,29 @@ extra = kinds.get(case.partition(" ")[0], [Acting()])
 arguments: dict[str, Any] = {"epochs": 6, "verbose": 0}
 data = dataset
 match case:
-    case "epochs" if is_last:
+    case "epochs" if leaves:
         arguments["epochs"] = 7
-    case "data end plain":
-        batches = iter(dataset.take(7 if is_last else 100).repeat(1 if is_last else None))
+    case "data end plain" | "one batch plain":
+        known = 7 if case == "data end plain" else 9
+        batches = iter(dataset.take(known if leaves else 100).repeat(1 if leaves else None))
         data = tf.data.Dataset.from_generator(lambda: batches, output_signature=dataset.element_spec)
         arguments["steps_per_epoch"] = 10
+    case "validation":
+        arguments["validation_data"] = dataset
     case "data":
         data = dataset.map(failing)
-    case "wrong call" if is_last:
+    case "wrong call" if leaves:
         data = (inputs, outputs)
-    case "steps" | "loop steps" if is_last:
+    case "steps" | "loop steps" if leaves:
         data = dataset.take(8)
     case "arrays":
         order = np.random.default_rng(rank).permutation(40)
         data = hvd.Examples((inputs, np.arange(40)[order, None].astype(np.float32)), 4)
+
+
+LOOP_ERRORS = {
+    "loop error": KeyError("own mistake"), "loop exit": SystemExit(0), "loop interrupt": KeyboardInterrupt()
+}  # fmt: skip
 
 
 def loop() -> Iterator[int]:
@@ -101,12 +113,10 @@ def loop() -> Iterator[int]:
         optimizer.apply_gradients(
             zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True)
         )
-        if case == "loop break" and is_last and number == 5:
+        if case == "loop break" and leaves and number == 5:
             break
         if case == "loop break all" and number == 5:
             break
-        if case == "loop error" and is_last and number == 5:
-            raise KeyError("own mistake")
         yield number
 
 
@@ -116,6 +126,8 @@ try:
         optimizer = keras.optimizers.SGD(0.01)
         for number in loop():
             steps = number
+            if leaves and number == 5 and case in LOOP_ERRORS:
+                raise LOOP_ERRORS[case]
     else:
         callbacks = extra if case.endswith("plain") else [hvd.RunCallback(directory), *extra]
         history = model.fit(data, callbacks=callbacks, **arguments)

@@ -5,7 +5,6 @@ names, MPI by their order. Operations of a graph therefore run one after another
 """
 
 import threading
-import zlib
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NoReturn
@@ -39,6 +38,7 @@ __all__ = [
 ]  # fmt: skip
 
 COLLECTION = "horovodjob_exchange"
+NAME_BYTES = 128
 _lock = threading.Lock()  # of the process: functions of two graphs can run at the same time
 
 
@@ -275,14 +275,22 @@ def _collective(function: Callable[..., list[Any]], tensors: Sequence[Any], type
     return results
 
 
+def abort() -> None:
+    """End all ranks."""
+    COMM.Abort(1)
+
+
 def _check_order(name: str) -> None:
     """End the job if rank 0 is in another operation, because MPI would mix their values."""
-    own = np.array([zlib.crc32(name.encode())], np.uint32)
+    own = np.zeros(NAME_BYTES, np.uint8)
+    text = name.encode()[-NAME_BYTES:]  # the ends of long names differ
+    own[: len(text)] = list(text)
     first = own.copy()
     COMM.Bcast(first, 0)
-    if own[0] != first[0]:
-        print(f"rank {COMM.Get_rank()} is in another operation than rank 0, {name}: the exchange mpi4py needs one "
-              "order of the operations on all ranks", flush=True)  # fmt: skip
+    if bytes(own) != bytes(first):
+        other = bytes(first).rstrip(b"\0").decode(errors="replace")
+        print(f"rank {COMM.Get_rank()} is in another operation than rank 0, {name}: rank 0 is in {other}. The exchange "
+              "mpi4py needs one order of the operations on all ranks", flush=True)  # fmt: skip
         COMM.Abort(1)
 
 

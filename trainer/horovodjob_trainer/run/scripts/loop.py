@@ -7,6 +7,7 @@ from typing import Any
 
 from horovodjob_trainer.hvd.leaving import common_end
 from horovodjob_trainer.hvd.model_optimizers import used_optimizers
+from horovodjob_trainer.hvd.presence import begin_step
 from horovodjob_trainer.run.scripts.batches import known_batches
 from horovodjob_trainer.run.scripts.common_check import check_on_all_ranks
 from horovodjob_trainer.run.scripts.options import RunOptions
@@ -57,6 +58,7 @@ class Run:
                         batch = session.next_batch(iterator)
                     if self.ends_epoch and ACTIVITY.current is Section.STEP:  # the body of the loop can validate
                         ACTIVITY.enter(Section.EPOCH_END)
+                    begin_step()
                     yield batch
                     session.end_step(lambda: self._metrics)
                 session.end_epoch(self._metrics)
