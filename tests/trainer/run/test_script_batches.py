@@ -11,6 +11,7 @@ import tensorflow as tf
 from horovodjob_trainer import hvd
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.errors import DataError
+from horovodjob_trainer.run.scripts import batches as script_batches
 from horovodjob_trainer.run.scripts.batches import Examples, TensorFlowBatches
 
 EXAMPLES, EPOCHS = 23, 4
@@ -155,6 +156,34 @@ def test_another_order_of_any_type_is_found_within_and_after_an_epoch(name: str,
         batches = TensorFlowBatches(shuffled(seed), None)
         batches.iterator(state)
         assert (batches.problem is not None) == is_problem
+
+
+@pytest.mark.parametrize(("row", "seconds", "is_found"), [(5, 10.0, True), (150, 10.0, True), (150, 0.0, False)])
+def test_rows_that_change_their_places_in_the_last_pass_are_found_in_the_time_for_it(
+    row: int, seconds: float, is_found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of a pass, whose batches are read again only to compare them."""
+    monkeypatch.setattr(script_batches, "AGAIN_SECONDS", seconds)
+    values = np.arange(160)
+    exchanged = values.copy()
+    exchanged[[row, 20]] = exchanged[[20, row]]
+    datasets = [tf.data.Dataset.from_tensor_slices(each).batch(16) for each in (values, exchanged)]
+    state = RunState(2, 10, 1, position=10, step=10, order=[order_of(datasets[0], 10)])
+    for dataset, is_problem in zip(datasets, (False, is_found), strict=True):
+        again = TensorFlowBatches(dataset, None)
+        iterator = again.iterator(state)
+        assert (again.problem is not None) == is_problem
+        assert next(iterator).numpy()[0] == 0
+        assert again.order(10)[:2] == [1, 10]
+        assert again.order(11)[:2] == [2, 1]
+
+
+def test_a_checkpoint_of_an_earlier_release_has_no_fingerprints_of_parts() -> None:
+    order = order_of(numbers().batch(5), 5)
+    for known in (order, order[:4], [*order[:3], 1], [*order[:4], 1]):
+        again = TensorFlowBatches(numbers().batch(5), None)
+        again.iterator(RunState(2, 5, 1, position=5, step=5, order=[known]))
+        assert (again.problem is None) == (known[4:] != [1] and known[3] != 1)
 
 
 def test_two_rows_that_change_their_places_in_an_earlier_batch_are_found() -> None:

@@ -1,5 +1,6 @@
 """The batches of a script, which continue at the position of a run."""
 
+import time
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -25,6 +26,8 @@ ARRAYS_PROBLEM = (
 )
 ARRAYS = "arrays in hvd.Examples"  # the name in messages
 KEPT_ORDERS = 8  # more than the batches that are read ahead for a GPU
+PARTS = [4**power for power in range(12)]  # numbers of batches of a pass of which a run keeps a fingerprint
+AGAIN_SECONDS = 10.0  # for the batches of a complete pass, which a start reads again only to compare them
 COMPARED_BYTES = 64 << 20  # of an array; of a larger one, rows at equal distances are compared
 
 
@@ -137,7 +140,8 @@ class TensorFlowBatches:
 
     A start of the run reads the batches of the interrupted pass before the position again, and the first batch of each
     earlier pass, so that shuffle() continues with its numbers: the iterator checkpoints of TensorFlow 2.18 lose them
-    if a prefetch() has read a pass to its end. All these batches must be those of the run.
+    if a prefetch() has read a pass to its end. After a complete pass, it reads as many of its batches as it can in
+    AGAIN_SECONDS. All these batches must be those of the run.
     """
 
     unit, job_batch = "batches", 1
@@ -159,8 +163,9 @@ class TensorFlowBatches:
         self._iterator: Any = None
         with tf.device("CPU:0"):
             # After the last batches, that at position p in row p % KEPT_ORDERS: the passes that have begun, the batches
-            # of the last one, the fingerprint of the first batches of all passes, and that of those of the last pass.
-            self._orders = tf.Variable(tf.zeros([KEPT_ORDERS, 4], tf.int64), trainable=False)
+            # of the last one, the fingerprint of the first batches of all passes, that of those of the last pass, and
+            # those of its first PARTS.
+            self._orders = tf.Variable(tf.zeros([KEPT_ORDERS, 4 + len(PARTS)], tf.int64), trainable=False)
             self._position = tf.Variable(0, dtype=tf.int64, trainable=False)  # of the last batch that was read
 
     @property
@@ -172,7 +177,8 @@ class TensorFlowBatches:
         return {"data": "tf.data", "steps per epoch": self.epoch_examples}
 
     def order(self, position: int) -> list[int]:
-        return [int(each) for each in self._orders[position % KEPT_ORDERS].numpy()]
+        order = [int(each) for each in self._orders[position % KEPT_ORDERS].numpy()]
+        return order[: 4 + sum(part <= order[1] for part in PARTS)]
 
     def iterator(self, state: RunState) -> Any:
         if self._iterator is None:
@@ -190,23 +196,37 @@ class TensorFlowBatches:
         last = begun if is_complete else begun - 1
         again = 0 if is_complete else batches
         try:
-            for number in range(last):
+            for number in range(last - is_complete):
                 next(iter(self._recorded(self._passes.first(number))))
-            order = self.order(last)
-            # Of a complete pass, only the first batch has been read again.
-            self._begin(state.position - again, [begun, batches, order[2], expected[3]] if is_complete else order)
+            if is_complete:
+                self._compare_pass(state.position, expected)
+                return self._batches(last, steps)
+            self._begin(state.position - again, self.order(last))
             iterator = self._batches(last, steps + again)
             for _ in range(again):
                 next(iterator)
         except StopIteration:
             raise DataError(f"the dataset ends before step {state.step}, after which the run was interrupted") from None
-        self.problem = None if self.order(state.position) == expected else ORDER_PROBLEM
+        self.problem = None if self.order(state.position)[: len(expected)] == expected else ORDER_PROBLEM
         return iterator
+
+    def _compare_pass(self, position: int, expected: list[int]) -> None:
+        """Compare the batches of the last pass, which is complete, and let the next batch be the first after it."""
+        begun, batches, _, whole, *parts = expected
+        iterator, end = iter(self._recorded(self._passes.whole(begun - 1))), time.monotonic() + AGAIN_SECONDS
+        next(iterator)
+        while time.monotonic() < end and next(iterator, None) is not None:
+            pass
+        _, count, firsts, own, *own_parts = self.order(int(self._position))
+        is_same = [firsts, *own_parts[: len(parts)]] == [expected[2], *parts[: len(own_parts)]]
+        self.problem = None if is_same and (count < batches or own == whole) else ORDER_PROBLEM
+        parts[: len(own_parts)] = own_parts
+        self._begin(position, [begun, batches, firsts, own if count == batches else whole, *parts])
 
     def _begin(self, position: int, order: list[int]) -> None:
         """Let the next batch be that after this position and order."""
         self._position.assign(position)
-        self._orders[position % KEPT_ORDERS].assign(order)
+        self._orders[position % KEPT_ORDERS].assign(order + [0] * (4 + len(PARTS) - len(order)))
 
     def _recorded(self, numbered: Any) -> Any:
         """The batches. Each is recorded when it is taken, because nothing is read ahead after this but for a GPU."""
@@ -216,11 +236,16 @@ class TensorFlowBatches:
         return fingerprints.prefetch(tf.data.AUTOTUNE).map(self._record).with_options(options)
 
     def _record(self, begins: Any, fingerprint: Any, batch: Any) -> Any:
-        passes, batches, firsts, all_batches = tf.unstack(self._orders[self._position % KEPT_ORDERS])
-        first = tf.stack([passes + 1, 1, _fingerprint(tf.stack([firsts, fingerprint])), fingerprint])
-        other = tf.stack([passes, batches + 1, firsts, _fingerprint(tf.stack([all_batches, fingerprint]))])
+        row = self._orders[self._position % KEPT_ORDERS]
+        passes, batches, firsts, before = tf.unstack(row[:4])
+        firsts = tf.where(begins, _fingerprint(tf.stack([firsts, fingerprint])), firsts)
+        whole = tf.where(begins, fingerprint, _fingerprint(tf.stack([before, fingerprint])))
+        count = tf.where(begins, tf.constant(1, tf.int64), batches + 1)
+        parts = tf.where(begins, tf.zeros_like(row[4:]), row[4:])
+        parts = tf.where(tf.constant(PARTS, tf.int64) == count, whole, parts)
         position = self._position.assign_add(1)
-        self._orders[position % KEPT_ORDERS].assign(tf.where(begins, first, other))
+        numbers = tf.stack([passes + tf.cast(begins, tf.int64), count, firsts, whole])
+        self._orders[position % KEPT_ORDERS].assign(tf.concat([numbers, parts], 0))
         return batch
 
 

@@ -55,6 +55,12 @@ class Passes:
         """The element of `from_pass` with the first batch of this pass."""
         return self.apply(self._rest(number).take(self.batch)).enumerate().take(1).map(lambda _, batch: (True, batch))
 
+    def whole(self, number: int) -> Any:
+        """The elements of `from_pass` whose batches this pass alone contains, if their number is known."""
+        count = (self.elements or 0) - self._skipped(number)
+        batches = self.apply(self._rest(number).take(count // self.batch * self.batch))
+        return batches.enumerate().map(lambda at, batch: (at == 0, batch))
+
     def from_pass(self, number: int) -> Any:
         """Elements (whether the batch is the first that begins in a pass, batch), from the first one of this pass."""
         if self.elements is None:
@@ -68,9 +74,13 @@ class Passes:
         """The number of batches that begin before this pass."""
         return -(-number * (self.elements or 0) // self.batch)
 
+    def _skipped(self, number: int) -> int:
+        """The number of elements of a pass that the last batch of the one before contains."""
+        return self._before(number) * self.batch - number * (self.elements or 0)
+
     def _rest(self, number: int) -> Any:
         """The elements of a pass from its first batch on."""
-        skipped = self._before(number) * self.batch - number * (self.elements or 0)
+        skipped = self._skipped(number)
         return self.dataset.skip(skipped) if skipped else self.dataset
 
 
