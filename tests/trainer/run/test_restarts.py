@@ -23,11 +23,19 @@ def test_a_setting_that_the_script_changes_has_its_new_value(found: dict[str, An
     assert found["rate again"] == pytest.approx(0.02)
     assert found["scale"] == pytest.approx([32, 0.05])
     assert "learning rate of the script is now 0.02, before it was 0.1: the run continues with 0.02" in found["output"]
-    assert "belongs to a different network or optimizer" in found["other variables"]
+    missing = "a different network or optimizer: only the script has sequential_dense_kernel_momentum and 1 more; start"
+    assert missing in found["other variables"]
+
+
+def test_a_learning_rate_can_become_a_schedule_and_a_number_again(found: dict[str, Any]) -> None:
+    assert found["number to schedule"] == pytest.approx([0.5 * 0.5**1.6, 16])
+    assert found["schedule to number"] == pytest.approx([0.3, 20])
+    assert "optimizer: only the run has sequential_dense_kernel_momentum and 1 more" in found["other optimizer"]
 
 
 def test_a_rate_that_a_callback_has_changed_is_that_of_the_run(found: dict[str, Any]) -> None:
     assert found["reduced"] == pytest.approx(0.05)
+    assert found["scheduled"] == pytest.approx(0.025)  # not applied again in the epoch that continues
 
 
 def test_a_generator_is_made_again_or_the_run_ends_with_a_sentence(found: dict[str, Any]) -> None:

@@ -139,7 +139,8 @@ REFUSALS = {
     "again": "0 epochs",
     "longer": "1 epochs",
     "changed model": "JobError: no checkpoint of the unfinished run in .* can be used, such as checkpoint-.*: it "
-    'belongs to a different network or optimizer; .* or use resume="never" for a new run, which keeps its checkpoints',
+    r"belongs to a different network or optimizer: .*kernel has the shape \(3, 5\) and in the run \(3, 4\); .* or use "
+    'resume="never" for a new run, which keeps its checkpoints',
     "changed setting": "JobError: the unfinished run in .* has different settings: rate was 1 and is 2. It does not "
     'start from the beginning: use resume="continue" .*',
     "changed data": "JobError: .*number of steps per epoch was 4 and is 3. It cannot continue with another number of "

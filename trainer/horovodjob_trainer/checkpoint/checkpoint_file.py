@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from horovodjob_trainer.atomic_file import check_free_space
 from horovodjob_trainer.checkpoint.run_state import RunState
+from horovodjob_trainer.checkpoint.variable_pairs import pair_variables
 from horovodjob_trainer.hvd.model_optimizers import used_optimizers
 
 ATTRIBUTE = "horovodjob"
@@ -42,6 +43,7 @@ class CheckpointLayout:
 
     base: bytes
     datasets: tuple[tuple[str, int], ...]
+    names: tuple[str, ...] = ()
 
     @classmethod
     def of_model(cls, model: Any, variables: Sequence[Any] | None = None) -> "CheckpointLayout":
@@ -53,12 +55,13 @@ class CheckpointLayout:
             base, datasets = b"", ()
         if {index for _, index in datasets} != set(range(len(variables))):
             base, datasets = b"", tuple((f"variables/{index}", index) for index in range(len(variables)))
-        return cls(base, datasets)
+        return cls(base, datasets, tuple(str(each.path) for each in variables))
 
     def write(self, path: Path, values: Sequence[Array], run: str, state: RunState) -> None:
         """Write a checkpoint with these values, in the order of `training_variables`, without another copy of them."""
         names = sorted(state.arrays)
         description = {"run": run, "state": state.to_json(), "datasets": self.datasets, "arrays": names}
+        description["names"] = self.names
         arrays = [state.arrays[name] for name in names]
         metadata = json.dumps({"sha256": _checksum([*values, *arrays], description), **description})
         path.write_bytes(self.base)  # HDF5 would keep an incomplete base open, and crash at the exit of Python
@@ -122,22 +125,22 @@ def read_description(path: Path) -> CheckpointDescription:
 
 
 def restore_variables(path: Path, variables: Sequence[Any]) -> RunState:
-    """Assign the values in the checkpoint to the variables. Raises one of READ_ERRORS and then changes no variable."""
+    """Assign the values in the checkpoint to the variables. Raises one of READ_ERRORS and then changes no variable.
+
+    A learning rate is a variable unless it is a schedule: one that only the script has keeps its value.
+    """
     with h5py.File(path) as h5:
         description = _description(h5)
         metadata = json.loads(h5.attrs[ATTRIBUTE])
         values: dict[int, Array] = {index: _read(h5, name) for name, index in description.datasets}
         own = {name: _read(h5, f"{ARRAYS}/{name}") for name in metadata.get("arrays", ())}
-    if sorted(values) != list(range(len(variables))):
-        raise ValueError("it belongs to a different network or optimizer")
-    arrays = [np.asarray(values[index]) for index in range(len(variables))]
-    if [array.shape for array in arrays] != [tuple(variable.shape) for variable in variables]:
-        raise ValueError("it belongs to a different network or optimizer")
+    arrays = [values[index] for index in sorted(values)]
+    pairs = pair_variables(variables, arrays, metadata.get("names", ()))
     checksum = metadata.pop("sha256")
     if _checksum([*arrays, *own.values()], metadata) != checksum:
         raise ValueError("its content does not match its checksum")
-    check_finite(variables, arrays)
-    for variable, array in zip(variables, arrays, strict=True):
+    check_finite(*zip(*pairs, strict=True))
+    for variable, array in pairs:
         variable.assign(array)
     description.state.arrays = own
     return description.state

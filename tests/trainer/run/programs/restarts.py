@@ -103,6 +103,18 @@ class Halving(keras.callbacks.Callback):  # type: ignore[misc]
 
 fit("reduced", optimizers.SGD(0.1), [Halving()], kill=14, epochs=2)
 found["reduced"] = float(fit("reduced", optimizers.SGD(0.1), kill=16, epochs=2).optimizer.learning_rate)
+halving = keras.callbacks.LearningRateScheduler(lambda _, rate: rate / 2)
+fit("scheduled", optimizers.SGD(0.1), [halving], kill=14, epochs=2)
+found["scheduled"] = float(fit("scheduled", optimizers.SGD(0.1), [halving], epochs=2).optimizer.learning_rate)
+
+schedule = optimizers.schedules.ExponentialDecay(0.5, 10, 0.5)
+fit("schedule", optimizers.Adam(0.1), kill=12, epochs=2)
+model = fit("schedule", optimizers.Adam(schedule), epochs=2, kill=16, options={"resume": "continue"})
+found["number to schedule"] = [float(model.optimizer.learning_rate), int(model.optimizer.iterations)]
+fit("schedule", optimizers.RMSprop(0.1), epochs=2, options={"resume": "continue"})
+found["other optimizer"] = found.pop("schedule error", "")
+model = fit("schedule", optimizers.Adam(0.3), epochs=2, options={"resume": "continue"})
+found["schedule to number"] = [float(model.optimizer.learning_rate), int(model.optimizer.iterations)]
 
 
 # Generators.

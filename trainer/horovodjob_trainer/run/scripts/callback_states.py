@@ -12,6 +12,7 @@ ARRAY = "__array__"
 ATTRIBUTES: dict[type, tuple[str, ...]] = {
     keras.callbacks.EarlyStopping: ("best", "wait", "best_epoch", "stopped_epoch", "best_weights"),
     keras.callbacks.ModelCheckpoint: ("best", "_batches_seen_since_last_saving", "_last_batch_seen"),
+    keras.callbacks.OrbaxCheckpoint: ("best", "_batches_seen_since_last_saving", "_last_batch_seen"),
     keras.callbacks.ReduceLROnPlateau: ("best", "wait", "cooldown_counter"),
     keras.callbacks.TensorBoard: ("_global_train_batch", "_global_test_batch"),
 }

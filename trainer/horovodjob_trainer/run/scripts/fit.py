@@ -161,7 +161,10 @@ class _FitCallbacks(keras.callbacks.CallbackList):  # type: ignore[misc]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.run.begin_epoch()
-        super().on_epoch_begin(epoch, logs)
+        for callback in self.callbacks:
+            # The rate of the run is already that of the epoch, from which a schedule could compute the next one.
+            if not (self.run.skips(0) and isinstance(callback, keras.callbacks.LearningRateScheduler)):
+                callback.on_epoch_begin(epoch, logs)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if not self.run.skips(batch):

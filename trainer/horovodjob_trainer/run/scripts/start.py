@@ -88,6 +88,8 @@ def _use_changed_rates(variables: Sequence[Any], rates: Sequence[float], state: 
     With another number of ranks, a rate that depends on it keeps what callbacks have made of it.
     """
     if len(rates) != len(state.rates):
+        log("The learning rate of the script is now a schedule or was one before: the run continues with that of the "
+            "script")  # fmt: skip
         return
     for variable, rate, earlier in zip(variables, rates, state.rates, strict=True):
         if rate != earlier:
