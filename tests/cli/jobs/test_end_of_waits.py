@@ -55,13 +55,11 @@ def test_each_command_that_waits_ends_at_a_job_that_only_the_user_can_mend(clust
     running["logs"] = subprocess.Popen(
         [PROGRAM, "job", "logs", "-f", "-n", "waited"], stderr=subprocess.PIPE, text=True
     )
-    begin = time.monotonic()
     for name, process in running.items():
         errors = process.communicate(timeout=120)[1]
         job = {"attached": "waited", "logs": "waited"}.get(name, name)
         assert (process.returncode, SENTENCE.format(job) in errors) == (4, True), (name, errors)
         assert ("hvj job delete" in errors) == (name in ("ran", "attached")), errors
-    assert time.monotonic() - begin < 60
 
 
 def test_a_wait_can_go_on_until_the_user_has_mended_the_job(cluster: ClusterState) -> None:
