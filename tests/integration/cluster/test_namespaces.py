@@ -158,11 +158,11 @@ def test_a_default_queue_holds_the_jobs_that_have_not_started(
     own, _, _ = namespaces
     label(api, own)
     running = submit(api, own).advance_to("Running")
-    held = submit(api, own, "held", runPolicy={"suspend": True})
-    held.wait("Suspended")
-    annotate(api, own, '{"queue": "gpus"}')
     # Namespaces and jobs are two watches: a job that is created before the operator sees the annotation has no queue.
-    wait_for("the annotation to apply", lambda: held.status.get("queue", {}).get("name") == "gpus")
+    label(api, own, None)
+    wait_for("no jobs of the namespace", lambda: not selective_operator.jobs(own))
+    annotate(api, own, '{"queue": "gpus"}')
+    label(api, own)
     waiting = submit(api, own, "waiting")
     wait_for("it to wait in the queue", lambda: waiting.status.get("queue", {}).get("name") == "gpus")
     assert (waiting.phase, waiting.pods()) == ("Queued", {})

@@ -170,7 +170,7 @@ def test_ranks_with_different_steps_or_metrics_get_an_error_with_both_numbers(fo
 def test_messages_name_the_ranks_and_steps_of_trainings_of_unknown_and_different_lengths(
     run: Callable[..., Any], preloaded_python: list[str]
 ) -> None:
-    stalls = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"}
+    stalls = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "30"}
     ended = run(2, [*preloaded_python, str(PROGRAMS / "uneven_steps.py")], stalls)
     assert ended.code != 0
     left = "has left the run in step 3 of epoch 1, for which its data has no batch"

@@ -218,8 +218,9 @@ def test_a_run_that_cannot_write_checkpoints_ends_and_promises_nothing(
     (tmp_path / "second-released").touch()
     code, output = terminated(job, 0)
     assert code == 143, output
-    (message,) = re.findall(r"^SIGTERM: (.*)$", output, re.MULTILINE)
-    assert re.match(r"stopped after step \d+, of which there is no checkpoint: the next attempt starts from", message)
+    messages = re.findall(r"^SIGTERM: (.*)$", output, re.MULTILINE)
+    words = r"stopped after step \d+, of which there is no checkpoint: the next attempt starts from"
+    assert messages and all(re.match(words, message) for message in messages), "at its end, and at its deadline"
 
 
 def uninterrupted(examples: Path, sizes: list[int]) -> tuple[float, Any]:

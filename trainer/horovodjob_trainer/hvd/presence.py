@@ -161,7 +161,7 @@ def come_back() -> None:
 def _gather() -> Any:
     """A function that exchanges the states. Horovod knows the operations of a graph by their names."""
 
-    @tf.function(input_signature=[tf.TensorSpec([1, 2], tf.int64)])  # type: ignore[untyped-decorator]
+    @tf.function(input_signature=[tf.TensorSpec([1, 2], tf.int64)], autograph=False)  # type: ignore[untyped-decorator]
     def gather(own: Any) -> Any:
         with tf.device("/CPU:0"):
             return exchange.allgather(own, name="HorovodPresence", ignore_name_scope=True)

@@ -95,6 +95,7 @@ class Watch:
         self.stall: dict[str, Any] | None = None
         self.compares_at = time.monotonic() + settings.slow / COMPARISONS
         self.comparison: threading.Thread | None = None
+        self.has_ended = False
         self.stacks_lock = threading.Lock()
         self.post_lock = threading.Lock()
 
@@ -258,7 +259,7 @@ class Watch:
         if self.client is None or self.is_deputy or not self.numbers[Field.STEPS_IN_ATTEMPT]:
             return
         self.client.close()
-        self.stall = None
+        self.stall, self.has_ended = None, True
         report = {**self._everything(), "nextWithin": 0}
         while not self.client.deliver(report) and os.getppid() == self.settings.pid:
             time.sleep(RETRY_SECONDS)
@@ -283,6 +284,8 @@ class Watch:
     def _usage_report(self) -> dict[str, Any]:
         numbers = self.numbers
         ongoing = time.monotonic() - numbers[Field.SINCE]
+        if self.has_ended and numbers[Field.SECTION] == Section.STEP and not self.stalled_since:
+            ongoing = 0.0  # this step has no end: the rank was killed, such as because another one was
         causes = seconds_by_cause(numbers, ongoing, is_stalled=bool(self.stalled_since))
         report: dict[str, Any] = {
             "seconds": {cause: round(seconds, 2) for cause, seconds in causes.items()},
