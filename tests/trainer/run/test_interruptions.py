@@ -220,7 +220,7 @@ def test_a_run_that_cannot_write_checkpoints_ends_and_promises_nothing(
     assert code == 143, output
     messages = re.findall(r"^SIGTERM: (.*)$", output, re.MULTILINE)
     words = r"stopped after step \d+, of which there is no checkpoint: the next attempt starts from"
-    assert messages and all(re.match(words, message) for message in messages), "at its end, and at its deadline"
+    assert [re.match(words, message) is not None for message in messages] in ([True], [True, True]), messages
 
 
 def uninterrupted(examples: Path, sizes: list[int]) -> tuple[float, Any]:
