@@ -16,9 +16,11 @@ def with_run_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def run(**values: Any) -> Any:
-        written = {each: values.pop(_parameter_name(each)) for each in every}
-        is_written = {each: value not in (None, []) and value is not False for each, value in written.items()}
-        given = {each.field: each.option.parsed(value) for each, value in written.items() if is_written[each]}
+        given = {}
+        for each in every:
+            value = values.pop(_parameter_name(each))
+            if value not in (None, []) and value is not False:
+                given[each.field] = each.option.parsed(value)
         return function(options=RunOptions(**given), **values)  # type: ignore[typeddict-item]
 
     own = inspect.signature(function, eval_str=True).parameters.values()

@@ -160,7 +160,8 @@ def _repeated(request: RunRequest, namespace: str) -> RunSubmission:
     """A job with the spec of another one, and a copy of its code."""
     options = request.options
     unused = [each.names[0] for each in declared() if each.option.is_for_new_code and each.field in options]
-    for option in (*unused, *(["a command"] if request.is_command else [])):
+    if unused or request.is_command:
+        option = unused[0] if unused else "a command"
         raise UsageError(f"{option} has no effect with --from, which runs the code of the job again")
     old = kube.job(str(request.source), namespace)
     name = batchai_records.display_name(old)

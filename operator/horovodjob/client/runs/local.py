@@ -63,9 +63,8 @@ def run_here(request: RunRequest, output: Path | None, display: Display = QUIET)
         # What a command calls these directories.
         names = {name: f"/job/{name}" if engine else str(path) for name, path in directories.items()}
         variables = OPEN_MPI | {each["name"]: each["value"] for each in spec.get("env", ())}
-        if (
-            output or options.get("share") or options.get("claim")
-        ):  # a job has it only there: a script that needs it fails here
+        # A job has it only there: a script that needs it fails here.
+        if output or options.get("share") or options.get("claim"):
             variables[f"AZ_BATCHAI_OUTPUT_{OUTPUT}"] = names["output"]
         if requirements is not None:
             own = variables.get("PYTHONPATH") or (None if engine else os.environ.get("PYTHONPATH"))
