@@ -116,7 +116,7 @@ class Reconciler:
             context = informed
             status, outcome = next_status(context)
         unfinished, due = await self._workload_reconciler.finish(state, context, status)
-        status = status_with_held_quota(job, status, unfinished, now)
+        status = status_with_held_quota(status, unfinished, now)
         # Before the plan: its deletions remove the evidence for the status.
         due |= Requeue(at=await self._status_writer.write(state, status, now))
         due |= Requeue(at=self.hearing.due(state, now))

@@ -202,41 +202,36 @@ def stalled_conditions(
     return _changed_conditions(stored, generation, refusal.reason, values, now)
 
 
-def status_with_error(job: HorovodJob, status: HorovodJobStatus, error: str, now: datetime) -> HorovodJobStatus:
+def status_with_error(status: HorovodJobStatus, error: str, now: datetime) -> HorovodJobStatus:
     """A status with an error that repeats as the reason of Ready: the operator continues to try.
 
-    The status of Ready stays, because the error says nothing about the pods of the job.
+    Ready stays True or False, because the error says nothing about the pods of the job.
     """
     ready = status.condition(ConditionType.READY)
     message = f"the operator cannot reconcile the job, and keeps trying: {clean_text(error)}"
     value = ready.status if ready else "False"
-    return _with_condition(job, status, ConditionType.READY, value, Reason.RECONCILE_ERROR, message, now)
+    return _with_condition(status, ConditionType.READY, value, Reason.RECONCILE_ERROR, message, now)
 
 
-def status_with_held_quota(job: HorovodJob, status: HorovodJobStatus, problem: str, now: datetime) -> HorovodJobStatus:
+def status_with_held_quota(status: HorovodJobStatus, problem: str, now: datetime) -> HorovodJobStatus:
     """The last status of a job, whose Workload cannot be finished for this reason; if it is empty, it is finished."""
     type_ = ConditionType.QUOTA_RELEASED
     if not problem:
         others = tuple(condition for condition in status.conditions if condition.type is not type_)
         return status if others == status.conditions else status.model_copy(update={"conditions": others})
     message = f"the Workload cannot be finished, the operator keeps trying: {clean_text(problem)}"
-    return _with_condition(job, status, type_, "False", Reason.QUEUE_UNAVAILABLE, message, now)
+    return _with_condition(status, type_, "False", Reason.QUEUE_UNAVAILABLE, message, now)
 
 
 def _with_condition(
-    job: HorovodJob,
-    status: HorovodJobStatus,
-    type_: ConditionType,
-    value: str,
-    reason: Reason,
-    message: str,
-    now: datetime,
+    status: HorovodJobStatus, type_: ConditionType, value: str, reason: Reason, message: str, now: datetime
 ) -> HorovodJobStatus:
     old = status.condition(type_)
     changed = Condition(
         type=type_,
         status=value,
-        observed_generation=job.metadata.generation,
+        # Not the job's: `kubectl wait` takes a condition of the newest generation for the answer to the newest spec.
+        observed_generation=status.observed_generation,
         last_transition_time=old.last_transition_time if old and old.status == value else now.replace(microsecond=0),
         reason=reason,
         message=message[:MAX_MESSAGE_CHARACTERS],

@@ -33,7 +33,7 @@ class StatusWriter:
         """Writes the status, and returns None; or returns when to write it, if it can wait. Raises ClusterError."""
         job, old = state.job, state.job.status
         if state.error:
-            status = status_with_error(job, status, state.error, now)
+            status = status_with_error(status, state.error, now)
         if status == old:
             self._starting.discard(state)
             state.status_changed_at = None
@@ -68,7 +68,7 @@ class StatusWriter:
         if job.status.is_finished or state.unreadable_status is not None:
             return
         state.error = error
-        status = status_with_error(job, job.status, error, now)
+        status = status_with_error(job.status, error, now)
         if status != job.status:
             await self._send(state, status)
             log_effect(job, f"reported an error that repeats: {error}")

@@ -175,8 +175,7 @@ def test_cleaned_text_can_be_stored(text: str) -> None:
 
 @given(TEXT)
 def test_any_error_can_be_reported(text: str) -> None:
-    job = training_job()
-    status = status_with_error(job, job.status, text, NOON)
+    status = status_with_error(training_job().status, text, NOON)
     json.dumps(status.model_dump(mode="json"), ensure_ascii=False).encode()
 
 

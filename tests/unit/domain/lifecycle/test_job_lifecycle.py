@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from horovodjob.api.constants import Phase
+from horovodjob.api.constants import ConditionType, Phase
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.pods.pod_facts import owned_pod
-from horovodjob_operator.domain.status import Urgency, urgency
-from unit.domain.fake_cluster import FakeCluster, phase_of, training_job
+from horovodjob_operator.domain.status import Urgency, status_with_error, urgency
+from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
 
 
 def test_a_successful_job_has_four_phases(running: FakeCluster) -> None:
@@ -83,6 +83,13 @@ def test_the_observed_generation_of_a_finished_job_follows_its_spec(running: Fak
     running.reconcile()
     assert running.status.observed_generation == final.observed_generation + 1 == running.job.metadata.generation
     assert running.status.model_copy(update={"observed_generation": final.observed_generation}) == final
+
+
+def test_an_error_before_the_status_of_a_new_spec_is_no_answer_to_that_spec(running: FakeCluster) -> None:
+    running.edit_run_policy(backoff_limit=1)
+    ready = status_with_error(running.status, "500", NOON).condition(ConditionType.READY)
+    assert ready
+    assert (ready.status, ready.observed_generation) == ("True", running.job.metadata.generation - 1)
 
 
 def test_changes_of_counts_alone_are_not_significant() -> None:
