@@ -1,6 +1,6 @@
 """What the time of a job was used for, and its slowest rank: from reports of rank 0 and the status. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from math import floor
 from typing import NamedTuple
@@ -10,7 +10,8 @@ from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import AttemptGoodput, Goodput, GoodputSeconds, HorovodJobStatus, SlowestRank, Training
 from horovodjob.lost_time import slow_rank_text
 from horovodjob_operator.domain.checks.backoff import restart_at
-from horovodjob_operator.domain.pods.pod import Pod
+from horovodjob_operator.domain.pods.observed import Observed
+from horovodjob_operator.domain.stall import current_stall, is_of_deputy
 from horovodjob_operator.domain.stall_report import ReportedSeconds, UsageReport
 
 REPORTED = tuple(ReportedSeconds.model_fields)
@@ -18,19 +19,33 @@ REPORTED = tuple(ReportedSeconds.model_fields)
 EMPTY = GoodputSeconds()
 
 
-def with_usage(
-    job: HorovodJob, status: HorovodJobStatus, usage: UsageReport | None, pods: Iterable[Pod], now: datetime
-) -> HorovodJobStatus:
-    """A status that differs from that of the job, with what its time was used for until now.
-
-    `usage` is the newest report about the attempt of the job.
-    """
+def with_usage(job: HorovodJob, status: HorovodJobStatus, observed: Observed, now: datetime) -> HorovodJobStatus:
+    """A status that differs from that of the job, with what its time was used for until now."""
     known = status.training.goodput if status.training else None
-    if (usage is None and known is None) or (job.status.phase is status.phase is Phase.QUEUED):
+    if (observed.usage is None and known is None) or (job.status.phase is status.phase is Phase.QUEUED):
         return status
     training = status.training or Training(progress=0)
-    news = {"goodput": _goodput(job, status, usage, now), "slowest_rank": _slowest(job, status, usage, pods)}
+    goodput = _goodput(job, status, _usage(job, observed, now), now)
+    news = {"goodput": goodput, "slowest_rank": _slowest(job, status, observed)}
     return status.model_copy(update={"training": training.model_copy(update=news)})
+
+
+def _usage(job: HorovodJob, observed: Observed, now: datetime) -> UsageReport | None:
+    """The newest report about the attempt of the job. What a silent rank 0 cannot report is the time of its stall."""
+    usage, stall = observed.usage, current_stall(job, observed)
+    if stall is None or not is_of_deputy(observed):
+        return usage
+    heard = max(stall.since, observed.silence.since) if observed.silence else stall.since
+    silent_seconds = max((now - heard).total_seconds(), 0)
+    if usage:
+        seconds = usage.seconds.model_copy(update={"stalled": usage.seconds.stalled + silent_seconds})
+        return usage.model_copy(update={"seconds": seconds})
+    stored = job.status.training.goodput if job.status.training else None
+    if stored is None or stored.attempt.number != job.status.attempt:
+        return None
+    known = {name: float(getattr(stored.attempt.seconds, name)) for name in REPORTED}
+    seconds = ReportedSeconds(**known | {"stalled": max(known["stalled"], silent_seconds)})
+    return UsageReport(seconds=seconds, steps=stored.attempt.steps, first_step=stored.attempt.first_step)
 
 
 def _goodput(job: HorovodJob, status: HorovodJobStatus, usage: UsageReport | None, now: datetime) -> Goodput:
@@ -151,17 +166,15 @@ def _percent(part: float, total: float) -> float:
     return round(min(100 * part / total, 100.0), 1) if total > 0 else 0.0
 
 
-def _slowest(
-    job: HorovodJob, status: HorovodJobStatus, usage: UsageReport | None, pods: Iterable[Pod]
-) -> SlowestRank | None:
+def _slowest(job: HorovodJob, status: HorovodJobStatus, observed: Observed) -> SlowestRank | None:
     if status.phase is not Phase.RUNNING or status.attempt != job.status.attempt:
         return None
-    if usage is None:  # A new operator has no report yet.
+    if observed.usage is None:  # A new operator has no report yet.
         return status.training.slowest_rank if status.training else None
-    found = usage.slowest_rank
+    found = observed.usage.slowest_rank
     if found is None:
         return None
-    node = next((pod.node for pod in pods if pod.name == found.pod), "")
+    node = next((pod.node for pod in observed.pods if pod.name == found.pod), "")
     return SlowestRank(rank=found.rank, pod=found.pod, node=node, ratio=found.ratio, section=found.section)
 
 

@@ -84,7 +84,7 @@ def next_status(context: JobContext) -> tuple[HorovodJobStatus, Outcome | None]:
     status = _status(context, outcome, now.replace(microsecond=0))
     if status == job.status and not has_slow_rank_news(job, observed.usage):
         return status, outcome  # what the time was used for changes all the time, and is no reason to write
-    return with_usage(job, status, observed.usage, observed.pods, now), outcome
+    return with_usage(job, status, observed, now), outcome
 
 
 def _with_queue_note(context: JobContext, outcome: Outcome) -> Outcome:

@@ -50,6 +50,8 @@ class FakeCluster:
     progress_report: ProgressReport | None = None
     stall_report: StallReport | None = None
     silence: Silence | None = None
+    usage: UsageReport | None = None
+    """What rank 0 has reported before a report without it."""
     node_conditions: dict[str, tuple[str, ...]] = field(default_factory=dict)
     own_deletions: set[str] = field(default_factory=set)
     """Names of the pods that the operator has deleted: their ends must have no consequences."""
@@ -72,7 +74,7 @@ class FakeCluster:
     @property
     def _usage(self) -> UsageReport | None:
         report = self.stall_report
-        return report.usage if report and report.attempt == self.job.status.attempt else None
+        return report.usage or self.usage if report and report.attempt == self.job.status.attempt else None
 
     @property
     def context(self) -> JobContext:

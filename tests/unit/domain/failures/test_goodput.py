@@ -1,6 +1,7 @@
 """What the time of a job was used for: from the reports of its attempts and the times of its status."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -217,6 +218,26 @@ def test_steps_of_an_earlier_attempt_are_lost_too_if_the_newest_checkpoint_is_un
     report(cluster, 800, 400, steps=400)
     succeed(cluster)
     assert (goodput(cluster).seconds.steps, goodput(cluster).seconds.lost_steps) == (800, 300 + 400)
+
+
+@pytest.mark.parametrize("operator", ["same", "new"])
+def test_the_time_of_a_rank_0_that_is_silent_is_that_of_its_stall(cluster: FakeCluster, operator: str) -> None:
+    cluster.edit_run_policy(progress_deadline_seconds=100)
+    cluster.wait(200)
+    report(cluster, 80, 0, steps=80, setup=100, stalled=20)
+    cluster.edit_run_policy(backoff_limit=9)
+    cluster.reconcile()
+    cluster.usage = cluster.stall_report.usage if cluster.stall_report and operator == "same" else None
+    since = f"{cluster.now:%Y-%m-%dT%H:%M:%SZ}"
+    for seconds in (60, 20, 20):
+        cluster.wait(seconds)
+        stall = {"since": since, "steps": 80, "isOver": cluster.now - NOON >= timedelta(seconds=300)}
+        body = {"attempt": 1, "stall": stall, "isDeputy": True}
+        cluster.stall_report = parse_stall(json.dumps(body).encode())
+        cluster.reconcile()
+    assert cluster.status.phase is Phase.RESTARTING
+    expected = {"same": {"stalled": 120}, "new": {"stalled": 100, "starting": 20}}[operator]
+    assert goodput(cluster).seconds.model_dump(exclude_defaults=True) == {"steps": 80, "setup": 100, **expected}
 
 
 def test_a_status_of_an_earlier_release_is_continued(cluster: FakeCluster) -> None:
