@@ -44,7 +44,14 @@ def outputs(
     kubectl("delete", "namespace", "batchaidev", "--ignore-not-found")  # from an interrupted run
     with azure(local, tmp_path_factory.mktemp("azure")) as environment:
         environment["TRAINER_IMAGE"] = images["trainer"]
-        yield {ran.command: ran.output for ran in page.run(PAGE, directory, environment)}
+        found = {}
+        for ran in page.run(PAGE, directory, environment):
+            found[ran.command] = ran.output
+            # So that the training has not ended before the commands that look at a running job.
+            for before, signal in (("kubectl wait", "STOP"), ("hvj cluster show", "CONT")):
+                if ran.command.startswith(before) and any(command.startswith("kubectl wait") for command in found):
+                    kubectl("exec", "-n", "batchaidev", "cifar-distributed-launcher", "--", "pkill", f"-{signal}", "mpirun")
+        yield found
 
 
 def printed(outputs: dict[str, str], words: str) -> str:

@@ -47,7 +47,7 @@ done
 STOP_POD = "for each in /proc/[0-9]*; do pid=${each#/proc/}; [ $pid = $$ ] || kill -STOP $pid; done"
 RESTART_SECONDS, LOST_STEPS = 10, 6  # as delays.py ends its first attempt
 DEADLINES = {"hangs": DEADLINE, "frozen": LATE_DEADLINE, "parted": DEADLINE}
-AHEAD_STEPS = 10  # more than a data set reads ahead
+AHEAD_STEPS = 10  # a rank reads fewer further batches until it sees the file that stops it
 NO_STEP = r"no step since \d\d:\d\d:\d\dZ \(usual: [\d.]+ s\): "
 SILENT = "does not answer: its pod, its node or the network to it has failed; the other rank waits in the exchange"
 
@@ -245,13 +245,15 @@ def test_the_training_goes_on_while_mpirun_and_its_daemons_are_stopped_and_a_slo
 def test_an_input_that_hangs_on_all_ranks_is_blamed_on_the_share(
     namespace: Namespace, times: Callable[[int], Any], account: StorageAccount, directory: Path
 ) -> None:
-    last = times(2)[-1]["step"] + AHEAD_STEPS
+    def read() -> list[int]:
+        """The last batch of each rank, which the training has not got yet: tf.data reads ahead."""
+        return [int((directory / f"read-{rank}").read_text()) for rank in range(2)]
+
+    last = max(read()) + AHEAD_STEPS
     waits = directory / "waits"
     waits.with_suffix(".new").write_text(str(last))
     waits.with_suffix(".new").rename(waits)
-    wait_for("all ranks to wait for this batch", lambda: times(2)[-1]["step"] == last - 1)
-    account.command("block")  # every call takes until the client of the share gives up, and the program tries again
-    (directory / "go").touch()
+    wait_for("all ranks to wait for this batch", lambda: read() == [last, last] and times(2)[-1]["step"] == last - 1)
     file = f"/mnt/batchai/mounts/{SHARE}/examples"
     places = rf"all 2 ranks are at the same place: each waits in the kernel \(request_wait_answer\), with {file}"
     expected = rf"{NO_STEP}{places}: the share or the volume of the data may hang"
@@ -259,8 +261,12 @@ def test_an_input_that_hangs_on_all_ranks_is_blamed_on_the_share(
     def is_blamed(_: Object) -> Any:
         return re.fullmatch(expected, namespace.condition("delays", "Progressing").get("message", ""))
 
-    namespace.wait("delays", "a sentence about the share", is_blamed)
-    account.command("unblock")
+    account.command("block")  # every call takes until the client of the share gives up, and the program tries again
+    try:
+        (directory / "go").touch()
+        namespace.wait("delays", "a sentence about the share", is_blamed)
+    finally:
+        account.command("unblock")
     namespace.wait_progressing("delays", "StepsCompleted", "True")
 
 

@@ -72,6 +72,7 @@ def examples(
     for name, steps in STEPS.items():
         variable = f'{{name: TRAINER_MAX_STEPS, value: "{steps}"}}'
         made.change(name, ("\n  worker:\n", f"\n  env: [{variable}]\n  worker:\n"))
+    made.run("kubectl apply -f storage/claim.yaml")  # of two that create it at once, one would fail
     with ThreadPoolExecutor(len(MODELS)) as pool:
         for row in ROWS:
             made.start(pool, *row)

@@ -1,7 +1,7 @@
 """Trains with known delays until DIRECTORY/end exists: `delays.py DIRECTORY SHARE`.
 
-Each batch reads the file `examples` of SHARE; from the step on that is in DIRECTORY/waits, all ranks wait for
-DIRECTORY/go before they do. In the first attempt, the batches of rank 0 are late, and rank 1 kills itself after the
+Each batch reads the file `examples` of SHARE, and its number is in DIRECTORY/read-RANK before; from the number on that
+is in DIRECTORY/waits, all ranks wait for DIRECTORY/go before they do. In the first attempt, the batches of rank 0 are late, and rank 1 kills itself after the
 step KILLED. Later, the batches of rank 1 are late while DIRECTORY/slow exists. Rank 0 writes what it has measured to
 DIRECTORY/times-ATTEMPT: a line when the training starts, one for each step, and one at the end.
 """
@@ -41,8 +41,9 @@ def examples() -> bytes:
 
 def batches() -> Iterator[Any]:
     """Batches that arrive late."""
+    waits, read = directory / "waits", directory / f"read-{hvd.rank()}"
     for step in range(MOST_STEPS):
-        waits = directory / "waits"
+        write(read, step)
         while waits.exists() and step >= int(waits.read_text()) and not (directory / "go").exists():
             time.sleep(0.1)
         examples()
@@ -50,6 +51,13 @@ def batches() -> Iterator[Any]:
         time.sleep(INPUT_SECONDS + MORE_SECONDS[hvd.rank()] * is_slow)
         ready[step] = time.monotonic()
         yield np.ones((4, 3), np.float32), np.ones((4, 1), np.float32), np.int64(step)
+
+
+def write(file: Path, number: int) -> None:
+    """Replace a file as a whole."""
+    new = file.with_suffix(".new")
+    new.write_text(str(number))
+    new.rename(file)
 
 
 def record(**numbers: float) -> None:
