@@ -50,7 +50,9 @@ def outputs(
             # So that the training has not ended before the commands that look at a running job.
             for before, signal in (("kubectl wait", "STOP"), ("hvj cluster show", "CONT")):
                 if ran.command.startswith(before) and any(command.startswith("kubectl wait") for command in found):
-                    kubectl("exec", "-n", "batchaidev", "cifar-distributed-launcher", "--", "pkill", f"-{signal}", "mpirun")
+                    kubectl(
+                        "exec", "-n", "batchaidev", "cifar-distributed-launcher", "--", "pkill", f"-{signal}", "mpirun"
+                    )
         yield found
 
 
