@@ -44,6 +44,6 @@ def run(page: Path, directory: Path, environment: Mapping[str, str]) -> Iterator
 
 def run_script(script: str, directory: Path, environment: Mapping[str, str]) -> str:
     """The standard output of a script. Raises CalledProcessError if one of its commands fails."""
-    # Where a command before `&&` fails, bash goes on with the next line.
+    # Where a command before `&&` fails, bash continues with the next line.
     shell = ["bash", "-euo", "pipefail", "-c", script.replace(" && ", "\n")]
     return subprocess.run(shell, cwd=directory, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout

@@ -1,9 +1,10 @@
 """Trains with known delays until DIRECTORY/end exists: `delays.py DIRECTORY SHARE`.
 
 Each batch reads the file `examples` of SHARE, and its number is in DIRECTORY/read-RANK before; from the number on that
-is in DIRECTORY/waits, all ranks wait for DIRECTORY/go before they do. In the first attempt, the batches of rank 0 are late, and rank 1 kills itself after the
-step KILLED. Later, the batches of rank 1 are late while DIRECTORY/slow exists. Rank 0 writes what it has measured to
-DIRECTORY/times-ATTEMPT: a line when the training starts, one for each step, and one at the end.
+is in DIRECTORY/waits, all ranks wait for DIRECTORY/go before they do. In the first attempt, the batches of rank 0 are
+late, and rank 1 kills itself after the step KILLED. Later, the batches of rank 1 are late while DIRECTORY/slow exists.
+Rank 0 writes what it has measured to DIRECTORY/times-ATTEMPT: a line when the training starts, one for each step, and
+one at the end.
 """
 
 import json
