@@ -1,8 +1,10 @@
-"""A rank leaves the common steps of a run, each time in another way: `leaving_ranks.py DIRECTORY CASE RANK`."""
+"""A rank leaves the common steps of a run, each time in another way: `leaving_ranks.py DIRECTORY RANK CASE ...`.
+
+After each case but the last one, all ranks continue.
+"""
 
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +14,11 @@ import tensorflow as tf
 
 import horovodjob_trainer.hvd as hvd
 
-directory, case = Path(sys.argv[1]), sys.argv[2]
+directory = Path(sys.argv[1])
 hvd.init()
 rank = hvd.rank()
-leaves = rank == int(sys.argv[3])
-keras.utils.set_random_seed(3)
-inputs, outputs = np.ones((40, 3), np.float32), np.ones((40, 1), np.float32)
-if case.startswith("nan") and leaves:
-    outputs[12:16] = np.nan
-dataset = tf.data.Dataset.from_tensor_slices((inputs, outputs)).batch(4)
-model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-optimizer = keras.optimizers.SGD(0.01)
-model.compile(hvd.DistributedOptimizer(optimizer), "mse")
+leaves = rank == int(sys.argv[2])
+case = ""
 
 
 class Acting(keras.callbacks.Callback):  # type: ignore[misc]
@@ -71,70 +66,77 @@ def failing(value: Any, target: Any) -> Any:
 
 
 counter = tf.Variable(-1, dtype=tf.int64)
-kinds: dict[str, list[Any]] = {
-    "nan": [keras.callbacks.TerminateOnNaN()],
-    "limit": [Limit()],
-    "early": [Different(), keras.callbacks.EarlyStopping("loss", patience=2)],
-}
-extra = kinds.get(case.partition(" ")[0], [Acting()])
-arguments: dict[str, Any] = {"epochs": 6, "verbose": 0}
-data = dataset
-match case:
-    case "epochs" if leaves:
-        arguments["epochs"] = 7
-    case "data end plain" | "one batch plain":
-        known = 7 if case == "data end plain" else 9
-        batches = iter(dataset.take(known if leaves else 100).repeat(1 if leaves else None))
-        data = tf.data.Dataset.from_generator(lambda: batches, output_signature=dataset.element_spec)
-        arguments["steps_per_epoch"] = 10
-    case "validation":
-        arguments["validation_data"] = dataset
-    case "data":
-        data = dataset.map(failing)
-    case "wrong call" if leaves:
-        data = (inputs, outputs)
-    case "steps" | "loop steps" if leaves:
-        data = dataset.take(8)
-    case "arrays":
-        order = np.random.default_rng(rank).permutation(40)
-        data = hvd.Examples((inputs, np.arange(40)[order, None].astype(np.float32)), 4)
+LOOP_ERRORS = {"loop error": KeyError("own mistake"), "loop exit": SystemExit(0)}
 
 
-LOOP_ERRORS = {
-    "loop error": KeyError("own mistake"), "loop exit": SystemExit(0), "loop interrupt": KeyboardInterrupt()
-}  # fmt: skip
+def fit_arguments(dataset: Any, inputs: Any) -> dict[str, Any]:
+    """The data of a case, and how it is trained."""
+    arguments: dict[str, Any] = {"x": dataset, "epochs": 6}
+    match case:
+        case "epochs" if leaves:
+            arguments["epochs"] = 7
+        case "data end plain" | "one batch plain":
+            known = 7 if case == "data end plain" else 9
+            batches = iter(dataset.take(known if leaves else 100).repeat(1 if leaves else None))
+            data = tf.data.Dataset.from_generator(lambda: batches, output_signature=dataset.element_spec)
+            arguments |= {"x": data, "steps_per_epoch": 10}
+        case "validation":
+            arguments["validation_data"] = dataset
+        case "data":
+            arguments["x"] = dataset.map(failing)
+        case "wrong call" if leaves:
+            arguments["x"] = (inputs, inputs)
+        case "steps" | "loop steps" if leaves:
+            arguments["x"] = dataset.take(8)
+        case "arrays":
+            order = np.random.default_rng(rank).permutation(40)
+            arguments["x"] = hvd.Examples((inputs, np.arange(40)[order, None].astype(np.float32)), 4)
+    return arguments
 
 
-def loop() -> Iterator[int]:
-    run = hvd.Run(directory, model, optimizer)
-    for number, (features, targets) in enumerate(run.steps(data, epochs=6)):
+def loop(model: Any, data: Any) -> int:
+    optimizer = keras.optimizers.SGD(0.01)
+    number = -1
+    for number, (features, targets) in enumerate(hvd.Run(directory / case, model, optimizer).steps(data, epochs=6)):
         with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
             loss = tf.reduce_mean((model(features, training=True) - targets) ** 2)
-        optimizer.apply_gradients(
-            zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True)
-        )
-        if case == "loop break" and leaves and number == 5:
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        if number == 5 and (case == "loop break all" or (case == "loop break" and leaves)):
             break
-        if case == "loop break all" and number == 5:
-            break
-        yield number
+        if number == 5 and leaves and case in LOOP_ERRORS:
+            raise LOOP_ERRORS[case]
+    return number
 
 
-steps = -1
-try:
+def train() -> int:
+    """The number of steps of a case."""
+    keras.utils.set_random_seed(3)
+    inputs, outputs = np.ones((40, 3), np.float32), np.ones((40, 1), np.float32)
+    if case.startswith("nan") and leaves:
+        outputs[12:16] = np.nan
+    arguments = fit_arguments(tf.data.Dataset.from_tensor_slices((inputs, outputs)).batch(4), inputs)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     if case.startswith("loop"):
-        optimizer = keras.optimizers.SGD(0.01)
-        for number in loop():
-            steps = number
-            if leaves and number == 5 and case in LOOP_ERRORS:
-                raise LOOP_ERRORS[case]
-    else:
-        callbacks = extra if case.endswith("plain") else [hvd.RunCallback(directory), *extra]
-        history = model.fit(data, callbacks=callbacks, **arguments)
-        steps = int(model.optimizer.iterations)
-except Exception as error:
-    # Without the end of the process, the other ranks learn from nobody that this one has left.
-    print(f"RANK {rank} ENDED {type(error).__name__}: {' '.join(str(error).split())}", flush=True)
-    time.sleep(2)
-    raise SystemExit(1) from error
-print(f"RANK {rank} STEPS {steps}", flush=True)
+        return loop(model, arguments["x"])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), "mse")
+    kinds: dict[str, list[Any]] = {
+        "nan": [keras.callbacks.TerminateOnNaN()],
+        "limit": [Limit()],
+        "early": [Different(), keras.callbacks.EarlyStopping("loss", patience=2)],
+    }
+    extra = kinds.get(case.partition(" ")[0], [Acting()])
+    runs = [] if case.endswith("plain") else [hvd.RunCallback(directory / case)]
+    model.fit(**arguments, callbacks=[*runs, *extra], verbose=0)
+    return int(model.optimizer.iterations)
+
+
+for case in sys.argv[3:]:
+    try:
+        print(f"RANK {rank} {case}: {train()} STEPS", flush=True)
+    except Exception as error:
+        print(f"RANK {rank} {case}: {type(error).__name__}: {' '.join(str(error).split())}", flush=True)
+        if case == sys.argv[-1]:
+            # Without the end of the process, the other ranks learn from nobody that this one has left.
+            time.sleep(2)
+            raise SystemExit(1) from error
