@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from trainer.support.background_job import Job, stopped_step
-from trainer.support.interruptions import SHARED, killed_at_each_place
+from trainer.support.interruptions import SHARED, killed_at
 
 MODEL = "saved_models/keras_cifar10_trained_model.h5"
 CHECKPOINT_STEPS, STEPS_PER_EPOCH, EPOCHS, BATCH, ROWS = 3, 10, 3, 8, 32
@@ -84,8 +84,8 @@ def started(start: Callable[..., Job], command: Any, archive: Path, tmp_path: Pa
 def train(run: Callable[..., Any], command: Any, archive: Path) -> Callable[..., Any]:
     """Trains in this directory until the end."""
 
-    def ended(directory: Path, **others: str) -> Any:
-        return run(2, command(directory), variables(archive, **others))
+    def ended(directory: Path, ranks: int = 2, **others: str) -> Any:
+        return run(ranks, command(directory), variables(archive, **others))
 
     return ended
 
@@ -122,70 +122,58 @@ def epoch_lines(output: str) -> list[str]:
     return [re.sub(" [0-9]+ images/s$", "", line) for line in lines]
 
 
-def test_a_run_resumes_after_a_rank_was_killed_between_checkpoints(
-    started: Callable[..., Job], uninterrupted: tuple[Any, Path], train: Callable[..., Any], tmp_path: Path
-) -> None:
-    code, _ = started("SIGKILL", rank=1, step=20).ended()
-    assert code != 0
-    newest = max(tmp_path.glob("checkpoint-*.h5"), key=lambda path: path.stat().st_mtime_ns)
-    newest.write_bytes(newest.read_bytes()[:-5000])
-
-    resumed = train(tmp_path, HOROVODJOB_ATTEMPT="2")
-    assert resumed.code == 0, resumed.stderr
-    assert f"Skipping the checkpoint {newest}, which cannot be read: " in resumed.stdout
-    assert re.search(r"^Attempt 2: resuming after epoch 1( and [0-9]+ steps?)?$", resumed.stdout, re.MULTILINE)
-    assert_same_bits(tmp_path / MODEL, uninterrupted[1] / MODEL)
-    # The first logged epoch is incomplete. Later validations equal those of the uninterrupted run.
-    validations = [line.partition("val_loss")[2] for line in epoch_lines(resumed.stdout)]
-    assert (
-        validations
-        == [line.partition("val_loss")[2] for line in epoch_lines(uninterrupted[0].stdout)][-len(validations) :]
-    )
-
-
-def test_a_run_that_is_killed_at_each_place_ends_with_the_same_bits(
-    uninterrupted: tuple[Any, Path], train: Callable[..., Any], tmp_path: Path
-) -> None:
-    ended = killed_at_each_place(partial(train, tmp_path), f"{Path(MODEL).name} 1")
+def test_a_run_that_is_killed_at_each_place_ends_with_the_same_bits(train: Callable[..., Any], tmp_path: Path) -> None:
+    """In a step, in a write, around its renaming, in a validation, and at the end."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert train(whole, 1).code == 0
+    places = ("step 5", "write 30", "replace checkpoint-.* 2", "replaced checkpoint-.* 2", "validation 1",
+              r"replace checkpoint-\d+\.h5 1", f"replace {Path(MODEL).name} 1")  # fmt: skip
+    ended = killed_at(partial(train, killed, 1), *places)
     assert ended.code == 0, ended.stderr
-    assert_same_bits(tmp_path / MODEL, uninterrupted[1] / MODEL)
-    records = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    assert_same_bits(killed / MODEL, whole / MODEL)
+    records = [json.loads(line) for line in (killed / "progress.jsonl").read_text().splitlines()]
     assert {each["epoch"] for each in records if "val_loss" in each["metrics"]} == set(range(1, EPOCHS + 1))
 
 
-def test_sigterm_to_any_rank_writes_a_checkpoint_of_the_current_step(
+def test_a_run_of_which_a_rank_is_terminated_then_stopped_and_then_killed_ends_with_the_same_bits(
     started: Callable[..., Job], uninterrupted: tuple[Any, Path], train: Callable[..., Any], tmp_path: Path
 ) -> None:
     code, output = started("SIGTERM", rank=1, step=5).ended()
     assert code == 143, output
+    # A checkpoint of the current step.
     epoch, inside = divmod(stopped_step(output), STEPS_PER_EPOCH)
     assert (tmp_path / (f"checkpoint-{epoch}-{inside}.h5" if inside else f"checkpoint-{epoch}.h5")).exists()
+    after = f"epoch {epoch}" + (f" and {inside} step{'' if inside == 1 else 's'}" if inside else "")
 
-    resumed = train(tmp_path)
-    assert resumed.code == 0, resumed.stderr
-    words = f"epoch {epoch}" + (f" and {inside} step{'' if inside == 1 else 's'}" if inside else "")
-    assert f"Attempt 1: resuming after {words}\n" in resumed.stdout
-    assert_same_bits(tmp_path / MODEL, uninterrupted[1] / MODEL)
-
-
-def test_a_stalled_run_ends_at_its_deadline_without_an_operator_and_resumes_with_the_same_bits(
-    started: Callable[..., Job], uninterrupted: tuple[Any, Path], train: Callable[..., Any], tmp_path: Path
-) -> None:
     (tmp_path / "token").write_text("secret")
     with socket.create_server(("127.0.0.1", 0)) as operator:  # accepts connections, and answers nothing
         variables = {
             "HOROVODJOB_POD": "pod",
-            "HOROVODJOB_PROGRESS_DEADLINE": "8",
+            "HOROVODJOB_PROGRESS_DEADLINE": "20",
             "HOROVODJOB_PROGRESS_URL": f"http://127.0.0.1:{operator.getsockname()[1]}/progress",
             "HOROVODJOB_PROGRESS_TOKEN_FILE": str(tmp_path / "token"),
         }
-        code, output = started("SIGSTOP", rank=1, step=20, **variables).ended()
+        code, output = started("SIGSTOP", rank=1, step=10, HOROVODJOB_ATTEMPT="2", **variables).ended()
     assert code == 137, output
+    assert f"Attempt 2: resuming after {after}\n" in output
     assert re.search(r"horovodjob: ProgressDeadlineExceeded: .*: rank 1 on pod is stopped; the other rank", output)
-    resumed = train(tmp_path, HOROVODJOB_ATTEMPT="2")
+
+    code, output = started("SIGKILL", rank=1, step=8, HOROVODJOB_ATTEMPT="3").ended()
+    assert code != 0
+    assert re.search(r"^Attempt 3: resuming after epoch 1( and [0-9]+ steps?)?$", output, re.MULTILINE)
+    newest = max(tmp_path.glob("checkpoint-*.h5"), key=lambda path: path.stat().st_mtime_ns)
+    newest.write_bytes(newest.read_bytes()[:-5000])
+
+    resumed = train(tmp_path, HOROVODJOB_ATTEMPT="4")
     assert resumed.code == 0, resumed.stderr
-    assert re.search(r"^Attempt 2: resuming after epoch 1( and [0-9]+ steps?)?$", resumed.stdout, re.MULTILINE)
+    assert f"Skipping the checkpoint {newest}, which cannot be read: " in resumed.stdout
+    assert re.search(r"^Attempt 4: resuming after epoch [12]( and [0-9]+ steps?)?$", resumed.stdout, re.MULTILINE)
     assert_same_bits(tmp_path / MODEL, uninterrupted[1] / MODEL)
+    # The first logged epoch is incomplete. Later validations equal those of the uninterrupted run.
+    ends, known = (
+        [line.partition("val_loss")[2] for line in epoch_lines(each.stdout)] for each in (resumed, uninterrupted[0])
+    )
+    assert ends == known[-len(ends) :]
 
 
 def test_a_rank_that_waits_for_a_stopped_rank_ends_on_sigterm(started: Callable[..., Job]) -> None:

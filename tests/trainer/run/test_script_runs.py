@@ -5,18 +5,17 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trainer.support.background_job import JOB, Job, stopped_step
-from trainer.support.interruptions import SHARED, killed_at_each_place
+from trainer.support.interruptions import SHARED, killed_at
 
 PROGRAMS = Path(__file__).parent / "programs"
 EXAMPLES, EPOCHS, BATCH = 90, 3, 5
-
-
 FORMS = {"fit": 2, "loop": 1}  # and the numbers of ranks
 
 
@@ -46,21 +45,18 @@ def results(ended: Any, ranks: int) -> list[str]:
     return [found[str(rank)] for rank in range(ranks)]
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_script_that_is_killed_at_each_place_ends_with_the_same_bits(
-    ended: Callable[..., Any], whole: dict[str, list[str]], form: str, tmp_path: Path
+def test_a_script_with_fit_that_is_killed_ends_with_the_same_bits(
+    ended: Callable[..., Any], whole: dict[str, list[str]], tmp_path: Path
 ) -> None:
-    ranks = FORMS[form]
-    last = killed_at_each_place(partial(ended, ranks, tmp_path, form), f"checkpoint-{EPOCHS}.h5 2")
-    assert results(last, ranks) == whole[form] == whole[form][:1] * ranks
+    last = killed_at(partial(ended, 2, tmp_path, "fit"), "step 5", "validation 1", f"replace checkpoint-{EPOCHS}.h5 2")
+    assert results(last, 2) == whole["fit"] == whole["fit"][:1] * 2
     assert f"Resuming the run in {tmp_path} after epoch {EPOCHS}\n" in last.stdout
     assert "RANK 0 STEPS []" in last.stdout
     records = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
-    if form == "fit":
-        assert {each["epoch"] for each in records if "val_loss" in each["metrics"]} == set(range(1, EPOCHS + 1))
-        other = ended(1, tmp_path, form)
-        assert other.code == 1
-        assert "It cannot continue with another number of ranks or number of steps per epoch: " in other.stderr
+    assert {each["epoch"] for each in records if "val_loss" in each["metrics"]} == set(range(1, EPOCHS + 1))
+    other = ended(1, tmp_path, "fit")
+    assert other.code == 1
+    assert "It cannot continue with another number of ranks or number of steps per epoch: " in other.stderr
 
 
 def test_the_callbacks_of_fit_see_the_other_steps_of_the_epoch_with_their_numbers(
@@ -74,34 +70,33 @@ def test_the_callbacks_of_fit_see_the_other_steps_of_the_epoch_with_their_number
     assert f"RANK 0 STEPS {[*range(int(first), steps), *range(steps), *range(steps)]} " in resumed.stdout
 
 
-@pytest.mark.parametrize("form", ["examples", "loop"])
-def test_a_script_stops_on_sigterm_and_continues_on_two_three_and_one_ranks(
-    ended: Callable[..., Any], form: str, tmp_path: Path
+@pytest.mark.parametrize(("form", "sizes"), [("examples", (2, 3, 1)), ("loop", (2, 1))])
+def test_a_script_stops_on_sigterm_and_continues_on_other_numbers_of_ranks(
+    ended: Callable[..., Any], form: str, sizes: tuple[int, ...], tmp_path: Path
 ) -> None:
-    stops = []
-    for ranks in (2, 3):
+    stops = [0]
+    for ranks in sizes[:-1]:
         stopped = ended(ranks, tmp_path, form, INTERRUPT="SIGTERM step 4", INTERRUPT_RANK=str(ranks - 1))
         assert stopped.code == 143, stopped.stderr
         stops.append(stopped_step(stopped.stdout))
     assert results(ended(1, tmp_path, form), 1)
     lines = [line.split() for path in tmp_path.glob("taken-*") for line in path.read_text().splitlines()]
-    assert stops[0] < stops[1]
+    assert stops == sorted(set(stops))
     # Each position of the three passes is read by one rank in one step, in whichever start.
-    last = max(int(step) for step, _ in lines)
-    assert {int(step) for step, _ in lines} == set(range(last + 1))
+    stops.append(max(int(step) for step, _ in lines) + 1)
+    assert {int(step) for step, _ in lines} == set(range(stops[-1]))
     taken = Counter(int(number) for _, number in lines)
-    total = stops[0] * 2 * BATCH + (stops[1] - stops[0]) * 3 * BATCH + (last + 1 - stops[1]) * BATCH
+    total = sum((after - before) * ranks * BATCH for ranks, (before, after) in zip(sizes, pairwise(stops), strict=True))
     assert sum(taken.values()) == total
     assert EPOCHS * EXAMPLES <= total < EPOCHS * EXAMPLES + BATCH
     assert set(taken.values()) <= {EPOCHS, EPOCHS + 1}
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_later_start_of_a_script_owns_the_directory_and_the_earlier_one_ends(
-    start: Callable[..., Job], script: Any, whole: dict[str, list[str]], form: str, tmp_path: Path
+def test_a_later_start_of_a_loop_owns_the_directory_and_the_earlier_one_ends(
+    start: Callable[..., Job], ended: Callable[..., Any], script: Any, whole: dict[str, list[str]], tmp_path: Path
 ) -> None:
     def held(name: str, **variables: str) -> Job:
-        job = start(script(tmp_path, form), FORMS[form], {**SHARED, **JOB, "HOLD": name, **variables})
+        job = start(script(tmp_path, "loop"), 1, {**SHARED, **JOB, "HOLD": name, **variables})
         job.wait_for(f"{name}-holds")
         return job
 
@@ -115,19 +110,21 @@ def test_a_later_start_of_a_script_owns_the_directory_and_the_earlier_one_ends(
     (tmp_path / "later-released").touch()
     code, output = later.ended()
     assert code == 0, output
-    assert whole[form][0] in output
+    assert whole["loop"][0] in output
+    complete = ended(1, tmp_path, "loop", HOROVODJOB_ATTEMPT="3", **JOB)
+    assert results(complete, 1) == whole["loop"]
+    assert f"Resuming the run in {tmp_path} after epoch {EPOCHS}\n" in complete.stdout
 
 
-@pytest.mark.parametrize("form", FORMS)
 def test_a_script_that_cannot_write_checkpoints_ends_and_continues_when_it_can(
-    ended: Callable[..., Any], whole: dict[str, list[str]], form: str, tmp_path: Path
+    ended: Callable[..., Any], whole: dict[str, list[str]], tmp_path: Path
 ) -> None:
-    full = ended(FORMS[form], tmp_path, form, MAX_FILE_BYTES="4000", FAILURE_SECONDS="1")
+    full = ended(2, tmp_path, "fit", MAX_FILE_BYTES="4000", FAILURE_SECONDS="1")
     assert full.code == 1
     assert re.search(r"JobError: .*: File too large; no write has succeeded for .* \(failure_seconds\); free space or "
                      "repair its volume", full.stderr)  # fmt: skip
-    resumed = ended(FORMS[form], tmp_path, form)
-    assert results(resumed, FORMS[form]) == whole[form]
+    resumed = ended(2, tmp_path, "fit")
+    assert results(resumed, 2) == whole["fit"]
     assert re.search("^Resuming the run in .* after epoch 0 and [246] steps$", resumed.stdout, re.MULTILINE)
 
 

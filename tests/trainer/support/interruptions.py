@@ -18,18 +18,14 @@ from typing import Any
 SHARED = {"PYTHONPATH": str(Path(__file__).parents[2])}
 """The variables with which a program can import this module."""
 HELD_STEP = 10
-# The order follows a run: each start comes further than the one before.
-KILLS = ("step 5", "write 30", "replace checkpoint-.* 2", "replaced checkpoint-.* 2", "validation 1",
-         r"replace checkpoint-\d+\.h5 1")  # fmt: skip
 _visits = {"interrupt": 0, "hold": 0}
 
 
-def killed_at_each_place(start: Callable[..., Any], last_save: str) -> Any:
-    """The end of a run whose starts before are killed: in a step, in a write, around it, in a validation, at the end.
-
-    `start` starts the program with these variables. `last_save` is the last file that it replaces, and how often.
+def killed_at(start: Callable[..., Any], *places: str) -> Any:
+    """The end of a run whose starts before are killed at these places, of which each is later in a run than the one
+    before. `start` starts the program with these variables.
     """
-    for place in (*KILLS, f"replace {last_save}"):
+    for place in places:
         killed = start(INTERRUPT=f"SIGKILL {place}")
         assert killed.code == 128 + signal.SIGKILL, (place, killed.stdout, killed.stderr)
     return start()
