@@ -2,7 +2,8 @@
 
 A batch takes INPUT to arrive on rank 0, a step COMPUTE there and MORE than that on rank 1, for which rank 0 waits in
 the exchange. Rank 1 kills itself after the step KILLED. The file times.json beside the directory has its times of each
-step: how long it waited for the batch, computed and exchanged.
+step: between the end of the one before and the batch, how long of that it waited for the batch, in its computation, and
+in the exchange; and the time between the last step and the end of the loop.
 """
 
 import json
@@ -19,13 +20,15 @@ import numpy as np
 import tensorflow as tf
 
 import horovodjob_trainer.hvd as hvd
+from horovodjob_trainer.run.scripts.session import Session
 
 directory, steps = Path(sys.argv[1]), int(sys.argv[2])
 of_input, of_step, more = map(float, sys.argv[3:6])
 killed = int(sys.argv[6]) if len(sys.argv) > 6 else 0
 hvd.init()
 keras.utils.set_random_seed(3)
-times = list[tuple[float, float, float]]()
+times = list[tuple[float, float, float, float]]()
+waited, next_batch = 0.0, Session.next_batch
 
 
 def batches() -> Iterator[Any]:
@@ -35,9 +38,18 @@ def batches() -> Iterator[Any]:
         yield np.ones((4, 3), np.float32), np.ones((4, 1), np.float32)
 
 
-def write_times() -> None:
+def timed_batch(session: Session, iterator: Any) -> Any:
+    """The next batch."""
+    global waited
+    asked = time.monotonic()
+    batch = next_batch(session, iterator)
+    waited = time.monotonic() - asked
+    return batch
+
+
+def write_times(at_end: float = 0.0) -> None:
     """Write the times of the steps of this attempt."""
-    (directory.parent / "times.json").write_text(json.dumps(times))
+    (directory.parent / "times.json").write_text(json.dumps({"steps": times, "at_end": at_end}))
 
 
 shapes = tuple(tf.TensorSpec((4, columns), tf.float32) for columns in (3, 1))
@@ -46,6 +58,7 @@ data = data.apply(tf.data.experimental.assert_cardinality(steps))
 model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
 optimizer = keras.optimizers.SGD(0.01)
 run = hvd.Run(directory, model, optimizer, every_steps=8)
+Session.next_batch = timed_batch  # type: ignore[method-assign, assignment]
 ended = time.monotonic()
 for features, targets in run.steps(data):
     began = time.monotonic()
@@ -56,13 +69,14 @@ for features, targets in run.steps(data):
             time.sleep(0.1)
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(of_step + more * hvd.rank())
-    with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+    with tf.GradientTape() as tape:
         loss = tf.reduce_mean((model(features, training=True) - targets) ** 2)
-    computed = time.monotonic()
     gradients = tape.gradient(loss, model.trainable_variables)
+    computed = time.monotonic()
+    gradients = hvd.grouped_allreduce(gradients)
     exchanged = time.monotonic()
     optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-    waited, ended = began - ended, time.monotonic()
-    times.append((waited, computed - began + ended - exchanged, exchanged - computed))
+    between, ended = began - ended, time.monotonic()
+    times.append((between, waited, computed - began + ended - exchanged, exchanged - computed))
 if hvd.rank() == 0:
-    write_times()
+    write_times(time.monotonic() - ended)
