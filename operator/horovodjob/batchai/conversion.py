@@ -6,7 +6,7 @@ from typing import Any
 from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT, PodSecurity
 from horovodjob.batchai.durations import duration_seconds
 from horovodjob.batchai.environment import Environment, convert_environment, path_field, require_absolute
-from horovodjob.batchai.fields import FIELDS, IGNORED
+from horovodjob.batchai.fields import FIELDS, IGNORED, warning
 from horovodjob.batchai.images import convert_container, mpi_implementation
 from horovodjob.batchai.mounts import Mounts, convert_mounts
 from horovodjob.batchai.names import ANNOTATION_NAME, label_value, pool_name_error, resource_name
@@ -151,9 +151,7 @@ def _priority(properties: Node) -> dict[str, str]:
         return {}
     name = f"horovodjob-{priority}"
     value = -1000 if priority == "low" else 1000
-    properties.notes.warn(
-        where, f"needs a PriorityClass: kubectl create priorityclass {name} --value={value}, if the cluster has none"
-    )
+    properties.notes.warn(where, warning(where, name=name, value=value))
     return {"priorityClassName": name}
 
 
@@ -190,9 +188,7 @@ def _logs(properties: Node, variables: Mapping[str, bool]) -> dict[str, Any]:
     if prefix is None:
         return {}
     if prefix.startswith(f"$({JOB_TEMP})"):
-        properties.notes.warn(
-            properties.at(key), "is deleted with the pods, so there are no log files: use a share, or kubectl logs"
-        )
+        properties.notes.warn(properties.at(key), warning(properties.at(key)))
         return {}
     require_absolute(properties, key, prefix)
     return {"logs": {"pathPrefix": prefix}}

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from horovodjob.batchai.fields import refusal, warning
 from horovodjob.batchai.variables import (
     GENERATED,
     environment_value,
@@ -96,7 +97,7 @@ def _name(node: Node, result: Environment) -> str | None:
     if not VARIABLE_NAME.fullmatch(name):
         node.notes.refuse(where, "must be a variable's name: letters, digits and underscores, no digit first")
     elif name.startswith(("AZ_BATCHAI_", "HOROVODJOB_")):
-        node.notes.refuse(where, "begins with AZ_BATCHAI_ or HOROVODJOB_, which the operator sets: choose another")
+        node.notes.refuse(where, refusal(where))
     elif name in result.variables:
         node.notes.refuse(where, "is the name of an earlier variable: remove one of them")
     else:
@@ -125,7 +126,7 @@ def _secret(node: Node, result: Environment, job_name: str, values: dict[str, st
         source = f"{job_name}-keyvault"
         node.notes.warn(
             reference.path,
-            f"create the Secret {source} with the key {name or node.at('name')} from the key vault's secret {url}",
+            warning(reference.at("secretUrl"), secret=source, key=name or node.at("name"), url=url),
         )
     elif text is None:
         if not node.has("value") and not node.has("valueSecretReference"):

@@ -1,202 +1,224 @@
-"""The conversion of every field of job.json (API 2018-05-01): docs/job-json.md is generated from this table.
+"""Every field of job.json (API 2018-05-01): where it goes, or why not.
+
+The conversion knows the fields and toolkits of this table alone and takes its sentences from it; docs/job-json.md is
+generated from it.
 
 Write it again with `python -m horovodjob.batchai.fields docs/job-json.md`.
 """
 
+import re
 import sys
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
+
+from horovodjob.api.storage_account import SECRET_ACCOUNT, SECRET_KEY
 
 BEGIN, END = "<!-- fields: begin -->\n", "<!-- fields: end -->\n"
 # Keys of the document without meaning for the job.
 IGNORED = frozenset({"$schema", "location", "toolType", "type", "tags"})
 SCRIPT = "pythonScriptFilePath"
-KUBEFLOW = "Kubeflow Trainer"
 
 
-class Outcome(StrEnum):
-    """Outcome of the conversion of a field."""
+class Field(NamedTuple):
+    """A field: where its value goes in the spec, and what the conversion says where it cannot or can only partly.
 
-    CONVERTED = "converted"
-    REFUSED = "refused"
-    WARNED = "warned"
+    Without `becomes` the field is always refused, or reported as not used.
+    """
+
+    becomes: str = ""
+    refusal: str = ""
+    warning: str = ""
 
 
-def _rank_program(toolkit: str, field: str, *, processes: bool = True) -> dict[str, tuple[Outcome, str]]:
-    rows = {
-        f"{toolkit}.{SCRIPT}": f"`{field}`",
-        f"{toolkit}.pythonInterpreterPath": f"`{field}`; default `python`",
-        f"{toolkit}.commandLineArgs": f"`{field}`; shell syntax: `command: [/bin/sh, -c, ...]`",
+def _rank_program(toolkit: str, target: str) -> dict[str, Field]:
+    return {
+        f"{toolkit}.{SCRIPT}": Field(f"`{target}`"),
+        f"{toolkit}.pythonInterpreterPath": Field(f"`{target}`; default `python`"),
+        f"{toolkit}.commandLineArgs": Field(f"`{target}`; shell syntax: `command: [/bin/sh, -c, ...]`"),
+        f"{toolkit}.processCount": PROCESSES,
     }
-    if processes:
-        rows[f"{toolkit}.processCount"] = "`worker.slots` = processCount / nodeCount, which must be a whole number"
-    return {path: (Outcome.CONVERTED, text) for path, text in rows.items()}
 
 
-def _refused(toolkit: str, fields: str, text: str) -> dict[str, tuple[Outcome, str]]:
-    return {f"{toolkit}.{field}": (Outcome.REFUSED, text) for field in fields.split()}
+def _unsupported(toolkit: str, keys: str, why: str) -> dict[str, Field]:
+    return {f"{toolkit}.{key}": Field(refusal=why) for key in keys.split()}
 
 
-FIELDS: dict[str, tuple[Outcome, str]] = {
-    "schedulingPriority": (
-        Outcome.CONVERTED,
-        "`priorityClassName`: `horovodjob-low` or `horovodjob-high`, with a warning that the PriorityClass must exist; "
-        "`normal`: nothing",
+def _account_key(mount: str) -> dict[str, Field]:
+    return {
+        f"{mount}.credentials.accountKey": Field(ACCOUNT_SECRET),
+        f"{mount}.credentials.accountKeySecretReference.sourceVault.id": VAULT,
+        f"{mount}.credentials.accountKeySecretReference.secretUrl": Field(
+            ACCOUNT_SECRET,
+            warning=f"create the Secret {{secret}}, with {SECRET_ACCOUNT} and {SECRET_KEY}, from the key vault's "
+            "secret {url}",
+        ),
+    }
+
+
+PROCESSES = Field(
+    "`worker.slots` = processCount / nodeCount",
+    refusal="is {processes} on {nodes} nodes, and each node has the same number: make it a multiple of {nodes}",
+)
+VAULT = Field("nothing: the URL names the vault")
+ACCOUNT_SECRET = "Secret `azure-storage-account-<account>-secret`"
+MOUNT_PATH = Field("`volumeMounts[].mountPath`")
+RESERVED_NAME = "begins with AZ_BATCHAI_ or HOROVODJOB_, which the operator sets: choose another"
+KUBEFLOW = "Kubeflow Trainer (https://www.kubeflow.org/docs/components/trainer/)"
+BRAIN_SCRIPT = (
+    "CNTK has no release since 2019 and no service runs BrainScript today: write the model for Keras and Horovod, or "
+    "for PyTorch, which Kubeflow Trainer runs"
+)
+PARAMETER_SERVERS = (
+    "HorovodJob has no parameter servers: run the script as a TFJob of Kubeflow's Training Operator, which Kubeflow "
+    "Trainer succeeds, or change it to Horovod and use horovodSettings"
+)
+REGISTRY = "containerSettings.imageSourceRegistry"
+SHARE, BLOB = "mountVolumes.azureFileShares[]", "mountVolumes.azureBlobFileSystems[]"
+FILE_SERVER, UNMANAGED = "mountVolumes.fileServers[]", "mountVolumes.unmanagedFileSystems[]"
+
+FIELDS: dict[str, Field] = {
+    "schedulingPriority": Field(
+        "`priorityClassName`: `horovodjob-low` or `horovodjob-high`; `normal`: nothing",
+        warning="needs a PriorityClass: kubectl create priorityclass {name} --value={value}, if the cluster has none",
     ),
-    "cluster.id": (Outcome.CONVERTED, "`pool`: the last part of the id; `--cluster` names another"),
-    "nodeCount": (Outcome.CONVERTED, "`worker.replicas`"),
-    "stdOutErrPathPrefix": (
-        Outcome.CONVERTED,
-        "`logs.pathPrefix`; a path in `$AZ_BATCHAI_JOB_TEMP` is omitted with a warning",
+    "cluster.id": Field("`pool`: the last part of the id; `--cluster` names another"),
+    "nodeCount": Field("`worker.replicas`"),
+    "stdOutErrPathPrefix": Field(
+        "`logs.pathPrefix`; a path in `$AZ_BATCHAI_JOB_TEMP`: nothing",
+        warning="is deleted with the pods, so there are no log files: use a share, or kubectl logs",
     ),
-    "jobPreparation.commandLine": (
-        Outcome.CONVERTED,
+    "jobPreparation.commandLine": Field(
         "`preparation.command`; one that installs MPI or ssh: `launcher.asWorker`; omitted where the trainer image has "
-        "all that it installs",
+        "all that it installs"
     ),
-    "containerSettings.imageSourceRegistry.image": (
-        Outcome.CONVERTED,
-        "`image`, and `podSecurity: Baseline` unless it is the trainer image; `--image` names another; a warning where "
-        "it needs CUDA libraries without kernels for today's GPUs",
+    f"{REGISTRY}.image": Field(
+        "`image`, and `podSecurity: Baseline` unless it is the trainer image; `--image` names another",
+        warning="the CUDA libraries of {image} have no kernels for today's GPUs (Turing and newer): name another image "
+        "with --image",
     ),
-    "containerSettings.imageSourceRegistry.serverUrl": (Outcome.CONVERTED, "the beginning of `image`"),
-    "containerSettings.imageSourceRegistry.credentials.username": (
-        Outcome.CONVERTED,
-        "Secret `<job>-registry` and `imagePullSecrets`",
+    f"{REGISTRY}.serverUrl": Field("`image`: its beginning"),
+    f"{REGISTRY}.credentials.username": Field("Secret `<job>-registry` and `imagePullSecrets`"),
+    f"{REGISTRY}.credentials.password": Field("Secret `<job>-registry`"),
+    f"{REGISTRY}.credentials.passwordSecretReference.sourceVault.id": VAULT,
+    f"{REGISTRY}.credentials.passwordSecretReference.secretUrl": Field(
+        "`imagePullSecrets`",
+        warning="create the Secret with kubectl create secret docker-registry {name} --docker-server={server} "
+        "--docker-username=USER --docker-password=PASSWORD, the password from the key vault's secret {url}",
     ),
-    "containerSettings.imageSourceRegistry.credentials.password": (Outcome.CONVERTED, "Secret `<job>-registry`"),
-    "containerSettings.imageSourceRegistry.credentials.passwordSecretReference.sourceVault.id": (
-        Outcome.WARNED,
-        "not needed: the URL names the vault",
+    "containerSettings.shmSize": Field("`shmSize`; Docker's units are binary: `16g` is `16Gi`"),
+    "inputDirectories[].id": Field("`inputs[].id`"),
+    "inputDirectories[].path": Field("`inputs[].path`"),
+    "outputDirectories[].id": Field("`outputs[].id`"),
+    "outputDirectories[].pathPrefix": Field("`outputs[].pathPrefix`"),
+    "outputDirectories[].pathSuffix": Field("`outputs[].pathSuffix`"),
+    "environmentVariables[].name": Field("`env[].name`", refusal=RESERVED_NAME),
+    "environmentVariables[].value": Field("`env[].value`"),
+    "secrets[].name": Field("`env[].name`, with a `secretKeyRef`", refusal=RESERVED_NAME),
+    "secrets[].value": Field("Secret `<job>-secrets`"),
+    "secrets[].valueSecretReference.sourceVault.id": VAULT,
+    "secrets[].valueSecretReference.secretUrl": Field(
+        "`env[].valueFrom`, the Secret `<job>-keyvault`",
+        warning="create the Secret {secret} with the key {key} from the key vault's secret {url}",
     ),
-    "containerSettings.imageSourceRegistry.credentials.passwordSecretReference.secretUrl": (
-        Outcome.WARNED,
-        "`imagePullSecrets`; you create Secret `<job>-registry` from the key vault",
+    "constraints.maxWallClockTime": Field("`runPolicy.activeDeadlineSeconds`; default `604800`, Batch AI's week"),
+    f"{SHARE}.azureFileUrl": Field("`azureFiles[].account`, `share`, `directory` and, in other clouds, `server`"),
+    f"{SHARE}.accountName": Field("`azureFiles[].account`; default: from the URL"),
+    f"{SHARE}.relativeMountPath": Field("`azureFiles[].name` and, where it is no name, `relativeMountPath`"),
+    f"{SHARE}.fileMode": Field("`azureFiles[].mountOptions`: `file_mode`"),
+    f"{SHARE}.directoryMode": Field("`azureFiles[].mountOptions`: `dir_mode`"),
+    **_account_key(SHARE),
+    f"{BLOB}.accountName": Field("`volumes[].csi.volumeAttributes.secretName`"),
+    f"{BLOB}.containerName": Field("`volumes[].csi` with the driver `blob.csi.azure.com`"),
+    f"{BLOB}.relativeMountPath": MOUNT_PATH,
+    f"{BLOB}.mountOptions": Field(
+        "`volumes[].csi.volumeAttributes.mountOptions`",
+        warning="these are options of blobfuse 1: compare them with those of blobfuse 2",
     ),
-    "containerSettings.shmSize": (Outcome.CONVERTED, "`shmSize`; Docker's units are binary: `16g` is `16Gi`"),
-    "inputDirectories[].id": (Outcome.CONVERTED, "`inputs[].id`"),
-    "inputDirectories[].path": (Outcome.CONVERTED, "`inputs[].path`"),
-    "outputDirectories[].id": (Outcome.CONVERTED, "`outputs[].id`"),
-    "outputDirectories[].pathPrefix": (Outcome.CONVERTED, "`outputs[].pathPrefix`"),
-    "outputDirectories[].pathSuffix": (Outcome.CONVERTED, "`outputs[].pathSuffix`"),
-    "environmentVariables[].name": (Outcome.CONVERTED, "`env[].name`; `AZ_BATCHAI_*` and `HOROVODJOB_*` are refused"),
-    "environmentVariables[].value": (Outcome.CONVERTED, "`env[].value`"),
-    "secrets[].name": (Outcome.CONVERTED, "`env[].name`, with a `secretKeyRef`"),
-    "secrets[].value": (Outcome.CONVERTED, "Secret `<job>-secrets`"),
-    "secrets[].valueSecretReference.sourceVault.id": (Outcome.WARNED, "not needed: the URL names the vault"),
-    "secrets[].valueSecretReference.secretUrl": (
-        Outcome.WARNED,
-        "`env[].valueFrom`; you create Secret `<job>-keyvault` from the key vault",
+    **_account_key(BLOB),
+    f"{FILE_SERVER}.fileServer.id": Field(
+        "`volumes[].nfs.server`, the address of `--nfs-server`",
+        refusal="the Batch AI file server {name} no longer exists: name the NFS server with its files, "
+        "--nfs-server {name}=HOST:/PATH",
     ),
-    "constraints.maxWallClockTime": (
-        Outcome.CONVERTED,
-        "`runPolicy.activeDeadlineSeconds`; default `604800`, Batch AI's week",
+    f"{FILE_SERVER}.sourceDirectory": Field("`volumes[].nfs.path`"),
+    f"{FILE_SERVER}.relativeMountPath": MOUNT_PATH,
+    f"{FILE_SERVER}.mountOptions": Field(
+        "`volumes[].nfs.readOnly`: `ro` and `rw`", warning="{options} needs a PersistentVolume with mountOptions"
     ),
-    "mountVolumes.azureFileShares[].azureFileUrl": (
-        Outcome.CONVERTED,
-        "`azureFiles[].account`, `share`, `directory` and, in other clouds, `server`",
+    f"{UNMANAGED}.mountCommand": Field(
+        "`volumes[].nfs` for `mount -t nfs`; `volumes[].csi` with the driver `smb.csi.k8s.io` for `mount -t cifs`",
+        refusal="only `mount -t nfs HOST:/PATH` and `mount -t cifs //HOST/SHARE` can be converted: mount other file "
+        "systems through a PersistentVolumeClaim in spec.volumes",
+        warning="the option {options} needs a PersistentVolume with mountOptions",
     ),
-    "mountVolumes.azureFileShares[].accountName": (Outcome.CONVERTED, "`azureFiles[].account`; default: from the URL"),
-    "mountVolumes.azureFileShares[].relativeMountPath": (
-        Outcome.CONVERTED,
-        "`azureFiles[].name` and, where it is no name, `relativeMountPath`",
-    ),
-    "mountVolumes.azureFileShares[].fileMode": (Outcome.CONVERTED, "`azureFiles[].mountOptions`: `file_mode`"),
-    "mountVolumes.azureFileShares[].directoryMode": (Outcome.CONVERTED, "`azureFiles[].mountOptions`: `dir_mode`"),
-    "mountVolumes.azureFileShares[].credentials.accountKey": (
-        Outcome.CONVERTED,
-        "Secret `azure-storage-account-<account>-secret`",
-    ),
-    "mountVolumes.azureFileShares[].credentials.accountKeySecretReference.sourceVault.id": (
-        Outcome.WARNED,
-        "not needed: the URL names the vault",
-    ),
-    "mountVolumes.azureFileShares[].credentials.accountKeySecretReference.secretUrl": (
-        Outcome.WARNED,
-        "you create Secret `azure-storage-account-<account>-secret` from the key vault",
-    ),
-    "mountVolumes.azureBlobFileSystems[].accountName": (Outcome.CONVERTED, "the Secret's name"),
-    "mountVolumes.azureBlobFileSystems[].containerName": (
-        Outcome.CONVERTED,
-        "`volumes[].csi` with the driver `blob.csi.azure.com`",
-    ),
-    "mountVolumes.azureBlobFileSystems[].relativeMountPath": (Outcome.CONVERTED, "`volumeMounts[].mountPath`"),
-    "mountVolumes.azureBlobFileSystems[].mountOptions": (
-        Outcome.CONVERTED,
-        "`volumes[].csi.volumeAttributes.mountOptions`, with a warning: blobfuse 2 has other options",
-    ),
-    "mountVolumes.azureBlobFileSystems[].credentials.accountKey": (
-        Outcome.CONVERTED,
-        "Secret `azure-storage-account-<account>-secret`",
-    ),
-    "mountVolumes.azureBlobFileSystems[].credentials.accountKeySecretReference.sourceVault.id": (
-        Outcome.WARNED,
-        "not needed: the URL names the vault",
-    ),
-    "mountVolumes.azureBlobFileSystems[].credentials.accountKeySecretReference.secretUrl": (
-        Outcome.WARNED,
-        "you create Secret `azure-storage-account-<account>-secret` from the key vault",
-    ),
-    "mountVolumes.fileServers[].fileServer.id": (
-        Outcome.CONVERTED,
-        "`volumes[].nfs.server`: `--nfs-server NAME=HOST:/PATH` gives the address of the file server today",
-    ),
-    "mountVolumes.fileServers[].sourceDirectory": (Outcome.CONVERTED, "`volumes[].nfs.path`"),
-    "mountVolumes.fileServers[].relativeMountPath": (Outcome.CONVERTED, "`volumeMounts[].mountPath`"),
-    "mountVolumes.fileServers[].mountOptions": (
-        Outcome.WARNED,
-        "`rw` and `ro` are converted; others need a PersistentVolume",
-    ),
-    "mountVolumes.unmanagedFileSystems[].mountCommand": (
-        Outcome.CONVERTED,
-        "`mount -t nfs`: `volumes[].nfs`; `mount -t cifs`: `volumes[].csi` with the driver `smb.csi.k8s.io`; "
-        "any other is refused",
-    ),
-    "mountVolumes.unmanagedFileSystems[].relativeMountPath": (Outcome.CONVERTED, "`volumeMounts[].mountPath`"),
+    f"{UNMANAGED}.relativeMountPath": MOUNT_PATH,
     **_rank_program("horovodSettings", "script"),
-    "customMpiSettings.commandLine": (Outcome.CONVERTED, "`command`; shell syntax: `[/bin/sh, -c, ...]`"),
-    "customMpiSettings.processCount": (
-        Outcome.CONVERTED,
-        "`worker.slots` = processCount / nodeCount, which must be a whole number",
+    "customMpiSettings.commandLine": Field(
+        "`command`; shell syntax: `[/bin/sh, -c, ...]`",
+        refusal="starts mpirun in each rank: remove mpirun and its options, or use customToolkitSettings",
     ),
-    "customToolkitSettings.commandLine": (Outcome.CONVERTED, "`launcherCommand`, with `launcher.asWorker`"),
+    "customMpiSettings.processCount": PROCESSES,
+    "customToolkitSettings.commandLine": Field("`launcherCommand`, with `launcher.asWorker`"),
     **_rank_program("chainerSettings", "command"),
     **_rank_program("cntkSettings", "command"),
-    "cntkSettings.languageType": (Outcome.CONVERTED, "`Python`: nothing; `BrainScript` is refused"),
-    "cntkSettings.configFilePath": (Outcome.REFUSED, "BrainScript"),
+    "cntkSettings.languageType": Field("`Python`: nothing; `BrainScript` is refused", refusal=BRAIN_SCRIPT),
+    "cntkSettings.configFilePath": Field(refusal=BRAIN_SCRIPT),
     **_rank_program("pyTorchSettings", "command"),
-    "pyTorchSettings.communicationBackend": (
-        Outcome.CONVERTED,
-        f"`MPI`: nothing; `TCP` and `Gloo` are refused: {KUBEFLOW} runs them",
+    "pyTorchSettings.communicationBackend": Field(
+        "`MPI`: nothing; any other is refused",
+        refusal=f"HorovodJob starts ranks with MPI: run PyTorch with Gloo, TCP or NCCL on {KUBEFLOW}, or change the "
+        "script to Horovod or to the MPI backend",
     ),
-    "tensorFlowSettings.pythonScriptFilePath": (Outcome.CONVERTED, "`script`, for one worker on one node"),
-    "tensorFlowSettings.pythonInterpreterPath": (Outcome.CONVERTED, "`script`; default `python`"),
-    "tensorFlowSettings.masterCommandLineArgs": (Outcome.CONVERTED, "`script.args`"),
-    "tensorFlowSettings.workerCommandLineArgs": (Outcome.WARNED, "one worker is the master: not used"),
-    "tensorFlowSettings.parameterServerCommandLineArgs": (Outcome.REFUSED, f"parameter servers: {KUBEFLOW} runs them"),
-    "tensorFlowSettings.workerCount": (Outcome.CONVERTED, f"`1`: nothing; more are refused: {KUBEFLOW} runs them"),
-    "tensorFlowSettings.parameterServerCount": (
-        Outcome.CONVERTED,
-        f"`0`: nothing; more are refused: {KUBEFLOW} runs them",
+    f"tensorFlowSettings.{SCRIPT}": Field("`script`, for one worker on one node"),
+    "tensorFlowSettings.pythonInterpreterPath": Field("`script`; default `python`"),
+    "tensorFlowSettings.masterCommandLineArgs": Field("`script.args`"),
+    "tensorFlowSettings.workerCommandLineArgs": Field(warning="is not used: the only worker is the master"),
+    "tensorFlowSettings.parameterServerCommandLineArgs": Field(refusal=PARAMETER_SERVERS),
+    "tensorFlowSettings.workerCount": Field(
+        "`1`: nothing; more are refused",
+        refusal="HorovodJob sets no TF_CONFIG: run TensorFlow with several workers as a TFJob of Kubeflow's Training "
+        "Operator, which Kubeflow Trainer succeeds, or change the script to Horovod and use horovodSettings",
     ),
-    **_refused(
+    "tensorFlowSettings.parameterServerCount": Field("`0`: nothing; more are refused", refusal=PARAMETER_SERVERS),
+    **_unsupported(
         "caffeSettings",
         f"configFilePath {SCRIPT} pythonInterpreterPath commandLineArgs processCount",
-        "Caffe: train with PyTorch or Keras",
+        "Caffe has no release since 2017 and no service runs it today: train the model with PyTorch or Keras",
     ),
-    **_refused(
+    **_unsupported(
         "caffe2Settings",
         f"{SCRIPT} pythonInterpreterPath commandLineArgs",
-        f"Caffe2 is part of PyTorch: {KUBEFLOW} runs that",
+        f"Caffe2 has become a part of PyTorch: train the model with PyTorch, which {KUBEFLOW} distributes with Gloo or "
+        "NCCL",
     ),
 }
 
 
+def refusal(path: str, **values: object) -> str:
+    """The sentence with which a field is refused, by its path in the document."""
+    return _field(path).refusal.format(**values)
+
+
+def warning(path: str, **values: object) -> str:
+    """The sentence with which a field is reported."""
+    return _field(path).warning.format(**values)
+
+
+def _field(path: str) -> Field:
+    return FIELDS[re.sub(r"\[\d+\]", "[]", path).removeprefix("properties.")]
+
+
 def field_table() -> str:
     """The table of the documentation, in Markdown."""
-    rows = (f"| `{path}` | {outcome.value} | {text} |\n" for path, (outcome, text) in FIELDS.items())
-    return "".join(["| field of `properties` | outcome | becomes |\n| --- | --- | --- |\n", *rows])
+    rows = (f"| `{path}` | {field.becomes} | {_sentences(field)} |\n" for path, field in FIELDS.items())
+    return "".join(["| field of `properties` | becomes | refusal or warning |\n| --- | --- | --- |\n", *rows])
+
+
+def _sentences(field: Field) -> str:
+    sentences = {"refused": field.refusal, "warning": field.warning}
+    text = "; ".join(f"{kind}: {sentence}" for kind, sentence in sentences.items() if sentence)
+    return re.sub(r"{(\w+)}", r"`<\1>`", text)
 
 
 def page_with_table(page: str) -> str:

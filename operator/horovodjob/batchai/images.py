@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from horovodjob.api.constants import PodSecurity
-from horovodjob.batchai.fields import SCRIPT, toolkits
+from horovodjob.batchai.fields import SCRIPT, toolkits, warning
 from horovodjob.conversion import secret
 from horovodjob.document import Node
 
@@ -159,11 +159,7 @@ def _registry(registry: Node, result: Container, job_name: str, namespace: str |
         registry.notes.refuse(registry.at("image"), "must be an image such as registry.example.com/training:1")
     result.spec["image"] = image
     if OLD_IMAGE.search(image.lower()):
-        registry.notes.warn(
-            registry.at("image"),
-            f"the CUDA libraries of {image} have no kernels for today's GPUs (Turing and newer): name another image "
-            "with --image",
-        )
+        registry.notes.warn(registry.at("image"), warning(registry.at("image"), image=image))
     if (credentials := registry.child("credentials")) is not None:
         _credentials(credentials, result, server or _host_of(image), job_name, namespace)
 
@@ -180,10 +176,7 @@ def _credentials(node: Node, result: Container, server: str, job_name: str, name
     elif reference is not None:
         url = reference.required_text("secretUrl")
         node.notes.warn(
-            reference.path,
-            f"create the Secret with kubectl create secret docker-registry {name} "
-            f"--docker-server={shlex.quote(server)} --docker-username=USER --docker-password=PASSWORD, "
-            f"the password from the key vault's secret {url}",
+            reference.path, warning(reference.at("secretUrl"), name=name, server=shlex.quote(server), url=url)
         )
     elif user is not None:
         auths = {DOCKER_HUB_KEY if server in DOCKER_HUB else server: {"username": user, "password": password}}

@@ -7,6 +7,7 @@ from typing import Any
 from horovodjob.api.constants import MOUNT_ROOT
 from horovodjob.api.storage_account import SECRET_ACCOUNT, SECRET_KEY, key_secret_name
 from horovodjob.batchai.azure_file_shares import convert_share
+from horovodjob.batchai.fields import refusal, warning
 from horovodjob.batchai.mount_command import parse_mount_command
 from horovodjob.batchai.names import resource_name
 from horovodjob.batchai.storage_accounts import (
@@ -90,9 +91,7 @@ def _blob(node: Node, mounts: Mounts, options: Options) -> None:
     container = node.required_text("containerName")
     mount_options = node.text("mountOptions")
     if mount_options:
-        node.notes.warn(
-            node.at("mountOptions"), "these are options of blobfuse 1: compare them with those of blobfuse 2"
-        )
+        node.notes.warn(node.at("mountOptions"), warning(node.at("mountOptions")))
     if account is None or not is_account(node, node.at("accountName"), account):
         return
     note_key(node, mounts.accounts, options, account)
@@ -120,18 +119,15 @@ def _file_server(node: Node, mounts: Mounts, options: Options) -> None:
     name = identifier.rstrip("/").rpartition("/")[2]
     address = options.nfs_servers.get(name)
     if address is None:
-        node.notes.refuse(
-            server.at("id"),
-            f"the Batch AI file server {name} no longer exists: name the NFS server with its files, "
-            f"--nfs-server {name}=HOST:/PATH",
-        )
+        node.notes.refuse(server.at("id"), refusal(server.at("id"), name=name))
         return
     host, _, export = address.partition(":/")
     if not host or ":/" not in address:
         node.notes.refuse("--nfs-server", f"{name}={address} must have the form NAME=HOST:/PATH")
         return
     if extra := sorted(set(given) - {"rw", "ro"}):
-        node.notes.warn(node.at("mountOptions"), f"{', '.join(extra)} needs a PersistentVolume with mountOptions")
+        where = node.at("mountOptions")
+        node.notes.warn(where, warning(where, options=", ".join(extra)))
     if path is not None:
         full = "/".join(part for part in (export.strip("/"), directory.strip("/")) if part)
         _add_nfs(node, mounts, path, host, f"/{full}", read_only="ro" in given)
@@ -144,11 +140,7 @@ def _unmanaged(node: Node, mounts: Mounts, options: Options) -> None:
     mount = parse_mount_command(text)
     where = node.at("mountCommand")
     if mount is None:
-        node.notes.refuse(
-            where,
-            "only `mount -t nfs HOST:/PATH` and `mount -t cifs //HOST/SHARE` can be converted: mount other file "
-            "systems through a PersistentVolumeClaim in spec.volumes",
-        )
+        node.notes.refuse(where, refusal(where))
         return
     kind, source, given = mount
     if path is None:
@@ -156,7 +148,7 @@ def _unmanaged(node: Node, mounts: Mounts, options: Options) -> None:
     if kind == "nfs":
         host, _, export = source.partition(":/")
         if extra := sorted(set(given) - {"rw", "ro", "defaults"}):
-            node.notes.warn(where, f"the option {', '.join(extra)} needs a PersistentVolume with mountOptions")
+            node.notes.warn(where, warning(where, options=", ".join(extra)))
         _add_nfs(node, mounts, path, host, f"/{export}", read_only="ro" in given)
         return
     _cifs(node, mounts, path, source, given, options)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from horovodjob.api.storage_account import SECRET_ACCOUNT, SECRET_KEY, key_secret_name
+from horovodjob.batchai.fields import warning
 from horovodjob.conversion import secret
 from horovodjob.document import Node
 
@@ -99,8 +100,7 @@ def _given_key(credentials: Node, accounts: Accounts, options: Options, account:
         url = reference.required_text("secretUrl")
         credentials.notes.warn(
             reference.path,
-            f"create the Secret {key_secret_name(account)}, with {SECRET_ACCOUNT} and {SECRET_KEY}, "
-            f"from the key vault's secret {url}",
+            warning(reference.at("secretUrl"), secret=key_secret_name(account), url=url),
         )
         return None
     if key is None or KEY_PLACEHOLDER not in key:

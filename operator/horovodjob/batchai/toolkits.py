@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from horovodjob.batchai.fields import SCRIPT, toolkits
+from horovodjob.batchai.fields import SCRIPT, refusal, toolkits, warning
 from horovodjob.batchai.variables import report_absent, with_todays_names
 from horovodjob.command_line import Line, argument, parse_line, program, shell_command, shell_word
 from horovodjob.document import Node
@@ -12,27 +12,6 @@ from horovodjob.mpirun import without_interface_exclusions
 
 MOST_NODES = 10000
 MOST_SLOTS = 256
-KUBEFLOW = "Kubeflow Trainer (https://www.kubeflow.org/docs/components/trainer/)"
-CAFFE = "Caffe has no release since 2017 and no service runs it today: train the model with PyTorch or Keras"
-CAFFE_2 = (
-    f"Caffe2 has become a part of PyTorch: train the model with PyTorch, which {KUBEFLOW} distributes with Gloo or NCCL"
-)
-BRAIN_SCRIPT = (
-    "CNTK has no release since 2019 and no service runs BrainScript today: write the model for Keras and Horovod, or "
-    "for PyTorch, which Kubeflow Trainer runs"
-)
-PARAMETER_SERVERS = (
-    "HorovodJob has no parameter servers: run the script as a TFJob of Kubeflow's Training Operator, which Kubeflow "
-    "Trainer succeeds, or change it to Horovod and use horovodSettings"
-)
-WORKERS = (
-    "HorovodJob sets no TF_CONFIG: run TensorFlow with several workers as a TFJob of Kubeflow's Training Operator, "
-    "which Kubeflow Trainer succeeds, or change the script to Horovod and use horovodSettings"
-)
-PYTORCH = (
-    f"HorovodJob starts ranks with MPI: run PyTorch with Gloo, TCP or NCCL on {KUBEFLOW}, or change the script to "
-    "Horovod or to the MPI backend"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +52,8 @@ def _python(node: Node, job: Context) -> Program:
 def _custom_mpi(node: Node, job: Context) -> Program:
     command = _program(node, job.variables)
     if command and command[0].rpartition("/")[2] in ("mpirun", "mpiexec", "mpiexec.hydra", "horovodrun"):
-        node.notes.refuse(
-            node.at("commandLine"),
-            "starts mpirun in each rank: remove mpirun and its options, or use customToolkitSettings",
-        )
+        path = node.at("commandLine")
+        node.notes.refuse(path, refusal(path))
     return Program({"command": command}, _slots(node, job.nodes))
 
 
@@ -97,10 +74,10 @@ def _pytorch(node: Node, job: Context) -> Program:
     path = node.at("communicationBackend")
     slots = _slots(node, job.nodes)
     if backend and backend.lower() != "mpi":
-        node.notes.refuse(path, PYTORCH)
+        node.notes.refuse(path, refusal(path))
         return Program()
     if backend is None and (job.nodes > 1 or slots > 1):
-        node.notes.refuse(path, f"is missing: MPI is the only backend for several processes. {PYTORCH}")
+        node.notes.refuse(path, f"is missing: MPI is the only backend for several processes. {refusal(path)}")
     return Program(_script(node, job, "commandLineArgs", as_command=True), slots)
 
 
@@ -110,7 +87,7 @@ def _cntk(node: Node, job: Context) -> Program:
         node.notes.refuse(node.at("languageType"), "must be Python or BrainScript")
     for key in ("languageType", "configFilePath"):
         if (key == "languageType" and language == "brainscript") or (key == "configFilePath" and node.has(key)):
-            node.notes.refuse(node.at(key), BRAIN_SCRIPT)
+            node.notes.refuse(node.at(key), refusal(node.at(key)))
             return Program()
     return _python(node, job)
 
@@ -119,29 +96,27 @@ def _tensorflow(node: Node, job: Context) -> Program:
     """One worker is an ordinary script; parameter servers and several workers are refused."""
     servers = node.number("parameterServerCount", 0, MOST_NODES)
     workers = node.number("workerCount", 1, MOST_NODES * MOST_SLOTS)
+    several = refusal(node.at("workerCount"))
     if servers:
-        node.notes.refuse(node.at("parameterServerCount"), PARAMETER_SERVERS)
-    if node.text("parameterServerCommandLineArgs"):
-        node.notes.refuse(node.at("parameterServerCommandLineArgs"), PARAMETER_SERVERS)
+        node.notes.refuse(node.at("parameterServerCount"), refusal(node.at("parameterServerCount")))
+    if node.text(args := "parameterServerCommandLineArgs"):
+        node.notes.refuse(node.at(args), refusal(node.at(args)))
     if (workers or 1) > 1:
-        node.notes.refuse(node.at("workerCount"), WORKERS)
+        node.notes.refuse(node.at("workerCount"), several)
     if job.nodes > 1 and workers is None and not servers:
-        node.notes.refuse(node.path, f"{job.nodes} nodes are several workers. {WORKERS}")
+        node.notes.refuse(node.path, f"{job.nodes} nodes are several workers. {several}")
     elif job.nodes > 1 and workers == 1:
         node.notes.refuse(node.at("workerCount"), f"one worker uses one of {job.nodes} nodes: set nodeCount to 1")
     if servers or job.nodes > 1:
         return Program()
-    if node.text("workerCommandLineArgs"):
-        node.notes.warn(node.at("workerCommandLineArgs"), "is not used: the only worker is the master")
+    if node.text(args := "workerCommandLineArgs"):
+        node.notes.warn(node.at(args), warning(node.at(args)))
     return Program(_script(node, job, "masterCommandLineArgs", as_command=False), 1)
 
 
-def _refusal(sentence: str) -> Callable[[Node, Context], Program]:
-    def refuse(node: Node, job: Context) -> Program:
-        node.notes.refuse(node.path, sentence)
-        return Program()
-
-    return refuse
+def _unsupported(node: Node, job: Context) -> Program:
+    node.notes.refuse(node.path, refusal(node.at(SCRIPT)))
+    return Program()
 
 
 PROGRAMS: dict[str, Callable[[Node, Context], Program]] = {
@@ -152,8 +127,8 @@ PROGRAMS: dict[str, Callable[[Node, Context], Program]] = {
     "cntkSettings": _cntk,
     "pyTorchSettings": _pytorch,
     "tensorFlowSettings": _tensorflow,
-    "caffeSettings": _refusal(CAFFE),
-    "caffe2Settings": _refusal(CAFFE_2),
+    "caffeSettings": _unsupported,
+    "caffe2Settings": _unsupported,
 }
 
 
@@ -164,10 +139,8 @@ def _slots(node: Node, nodes: int) -> int:
         return 1
     slots, rest = divmod(processes, nodes)
     if rest:
-        node.notes.refuse(
-            node.at("processCount"),
-            f"is {processes} on {nodes} nodes, and each node has the same number: make it a multiple of {nodes}",
-        )
+        path = node.at("processCount")
+        node.notes.refuse(path, refusal(path, processes=processes, nodes=nodes))
     elif slots > MOST_SLOTS:
         node.notes.refuse(node.at("processCount"), f"a worker has at most {MOST_SLOTS} processes: use more nodes")
     return slots

@@ -1,6 +1,7 @@
 """The table of fields: the documentation has it, and the conversion follows it."""
 
 import copy
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from horovodjob.batchai.conversion import ConversionError, convert
-from horovodjob.batchai.fields import FIELDS, Outcome, page_with_table, toolkits
+from horovodjob.batchai.fields import FIELDS, page_with_table, toolkits
 from support.batchai_documents import EVERYTHING, NFS_SERVERS, Object, small, toolkit
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "job-json.md"
@@ -31,15 +32,6 @@ def test_the_page_has_the_table_of_the_code() -> None:
     )
 
 
-def conversion(document: object) -> object:
-    """The output, the warnings or the errors."""
-    try:
-        result = convert(document, name="job", nfs_servers=NFS_SERVERS)
-    except ConversionError as error:
-        return error.problems, error.warnings
-    return result
-
-
 def document_with(path: str) -> Object:
     """A document that can be converted and, if the toolkit allows it, has the field."""
     key, _, field = path.partition(".")
@@ -60,7 +52,7 @@ def document_with(path: str) -> Object:
 
 
 def changed(value: Any, path: str) -> Iterator[Any]:
-    """The document without the field, and with an invalid value, at each position."""
+    """The document without the field, and with another value, at each position."""
     key, _, rest = path.partition(".")
     name = key.removesuffix("[]")
     if key.endswith("[]"):
@@ -72,22 +64,35 @@ def changed(value: Any, path: str) -> Iterator[Any]:
             yield value | {name: inner}
     elif not rest and name in value:
         yield {field: inner for field, inner in value.items() if field != name}
-        yield value | {name: []}
+        yield value | {name: f"{value[name]}2" if isinstance(value[name], str) else value[name] * 2}
 
 
 @pytest.mark.parametrize(
-    "path",
-    [path for path, (outcome, _) in FIELDS.items() if outcome is not Outcome.REFUSED and "sourceVault" not in path],
+    "path", [path for path, field in FIELDS.items() if field.becomes and "sourceVault" not in path]
 )
-def test_every_field_affects_the_output(path: str) -> None:
+def test_a_field_affects_what_the_table_names(path: str) -> None:
     document = document_with(path)
     others = list(changed(document["properties"], path))
     assert others, "the document has no such field"
-    before = conversion(document)
-    assert any(conversion({"properties": other}) != before for other in others)
+    target = re.match(r"Secret|`(\w+)(\.\w+)?", FIELDS[path].becomes)
+    assert target, "the table names a field of the spec, or a Secret"
+    before = result(document, target)
+    assert any(result({"properties": other}, target) != before for other in others)
 
 
-@pytest.mark.parametrize("path", [path for path, (outcome, _) in FIELDS.items() if outcome is Outcome.REFUSED])
+def result(document: object, target: re.Match[str]) -> object:
+    """A field of the spec; the Secrets that are made or that the user must make; the problems, for a refused value."""
+    try:
+        made = convert(document, name="job", nfs_servers=NFS_SERVERS)
+    except ConversionError as error:
+        return [problem.path for problem in error.problems]
+    if target[1] is None:
+        return made.secrets, [warning for warning in made.warnings if "Secret" in warning]
+    value = made.job["spec"].get(target[1])
+    return value.get(target[2][1:]) if target[2] and isinstance(value, dict) else value
+
+
+@pytest.mark.parametrize("path", [path for path, field in FIELDS.items() if field.refusal and not field.becomes])
 def test_an_unsupported_field_is_rejected_with_the_path_of_its_toolkit(path: str) -> None:
     with pytest.raises(ConversionError) as error:
         convert(document_with(path), name="job")
@@ -96,4 +101,11 @@ def test_an_unsupported_field_is_rejected_with_the_path_of_its_toolkit(path: str
 
 def test_no_known_field_causes_a_warning_as_unknown() -> None:
     for path in FIELDS:
-        assert "is not a field" not in str(conversion(document_with(path))), path
+        assert "is not a field" not in said(document_with(path)), path
+
+
+def said(document: object) -> str:
+    try:
+        return str(convert(document, name="job", nfs_servers=NFS_SERVERS).warnings)
+    except ConversionError as error:
+        return f"{error} {error.warnings}"
