@@ -141,6 +141,13 @@ def test_a_rank_whose_first_step_waits_for_the_others_is_in_the_exchange(
         rank[Field.PLACE], rank[Field.SAMPLED] = int(place), time.monotonic() + 60
         assert watch.state().is_waiting is waits
 
+    def sample() -> None:
+        rank[Field.PLACE], rank[Field.SAMPLED] = int(Place.EXCHANGE), time.monotonic()
+
+    rank[Field.PLACE], rank[Field.SAMPLED] = int(Place.COMPUTATION), time.monotonic() - 1
+    threading.Timer(0.2, sample).start()
+    assert watch.state().is_waiting, "the sample is older than the question"
+
 
 # ---- the deputy of rank 0
 

@@ -159,10 +159,10 @@ class Watch:
     def state(self) -> RankState:
         """What the rank does."""
         numbers = self.numbers
-        section, place = Section(int(numbers[Field.SECTION])), Place(int(numbers[Field.PLACE]))
         stopped, waits = stacks.process_state(self.settings.pid), stacks.kernel_wait(self.settings.pid)
         silent = self._silent_seconds() if not stopped else 0.0
-        # The place is a sample, of a rank whose Python code runs.
+        section, place = Section(int(numbers[Field.SECTION])), Place(int(numbers[Field.PLACE]))
+        # The place is a sample, of a rank whose Python code runs: that for which this process has just waited.
         is_in_step = section in (Section.START, Section.STEP, Section.EPOCH_END) and silent <= SILENT_SECONDS
         is_waiting = numbers[Field.EXCHANGES] > 0 or (is_in_step and place is Place.EXCHANGE)
         return RankState(
