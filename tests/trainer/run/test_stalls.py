@@ -65,12 +65,13 @@ class Log:
             timer.cancel()
         raise AssertionError(f"no line has {pattern!r}:\n" + "\n".join(self.lines))
 
-    def stall(self) -> str:
-        """What the next report of a stall says."""
-        line = self.until("TrainingStalled")
-        found = re.search(r"horovodjob: TrainingStalled: no step since \d\d:\d\d:\d\dZ \(usual: [\d.]+ s\): (.*)", line)
-        assert found, line
-        return found[1]
+    def until_stall(self, text: str) -> None:
+        """Wait for the report of a stall with this text.
+
+        On a busy machine, others can precede it. The ranks disturb themselves after a step, which ends those.
+        """
+        since = r"no step since \d\d:\d\d:\d\dZ \(usual: [\d.]+ s\)"
+        self.until(rf"horovodjob: TrainingStalled: {since}: {text}$")
 
 
 @pytest.fixture
@@ -94,8 +95,8 @@ def test_the_rank_that_the_others_wait_for_is_named_until_it_continues(
 ) -> None:
     log = started("fit")
     for rank in (0, 1):
-        send(tmp_path, rank, signal.SIGSTOP)
-        assert log.stall() == f"rank {rank} on {POD} is stopped{OTHER}"
+        (tmp_path / f"request-{rank}").write_text("stop")
+        log.until_stall(f"rank {rank} on {POD} is stopped{OTHER}")
         send(tmp_path, rank, signal.SIGCONT)
         log.until("the training continues")
     request, fifo = tmp_path / "request-1", tmp_path / "fifo-1"
@@ -111,13 +112,13 @@ def test_the_rank_that_the_others_wait_for_is_named_until_it_continues(
             if kind == "native"
             else "is computing, or reads its next batch, at"
         )
-        assert re.fullmatch(rf"rank 1 on {POD} {does} {PLACE}{OTHER}", log.stall())
+        log.until_stall(rf"rank 1 on {POD} {does} {PLACE}{OTHER}")
         end()
         log.until("the training continues")
     share = tmp_path / "share-1"
     with hanging_share(share):
         call = rf"waits in the kernel \(request_wait_answer\), with {share}/examples"
-        assert re.fullmatch(rf"rank 1 on {POD} {call}{OTHER}", log.stall())
+        log.until_stall(rf"rank 1 on {POD} {call}{OTHER}")
     log.until("the training continues")
     (tmp_path / "end").touch()
     code, output = log.job.ended()
@@ -127,44 +128,45 @@ def test_the_rank_that_the_others_wait_for_is_named_until_it_continues(
 @pytest.mark.parametrize("way", ["callback", "loop", "mpi4py"])
 def test_other_ways_to_train_are_watched(started: Callable[..., Log], tmp_path: Path, way: str) -> None:
     log = started("fit", HOROVODJOB_EXCHANGE="mpi4py") if way == "mpi4py" else started(way)
-    send(tmp_path, 1, signal.SIGSTOP)
-    assert log.stall() == f"rank 1 on {POD} is stopped{OTHER}"
+    (tmp_path / "request-1").write_text("stop")
+    log.until_stall(f"rank 1 on {POD} is stopped{OTHER}")
     send(tmp_path, 1, signal.SIGCONT)
     log.until("the training continues")
     if way == "loop":
         (tmp_path / "request-1").write_text("skip")
         place = r"rank \d after step \d+, at <module> in stalls\.py:\d+"
         text = rf"all 2 ranks wait in the exchange, but not at the same place \({place}; {place}\): a rank may have "
-        assert re.fullmatch(f"{text}skipped a step or a call", log.stall())
+        log.until_stall(f"{text}skipped a step or a call")
     elif way == "callback":
         with hanging_share(tmp_path / "run"):
             (tmp_path / "end").touch()  # the last checkpoint is written then
             call = r"waits in the kernel \(\w+\), with \S*/run/\S*"
-            assert re.fullmatch(rf"rank 0 on {POD} {call}{OTHER}", log.stall())
+            log.until_stall(rf"rank 0 on {POD} {call}{OTHER}")
 
 
 def test_a_rank_alone_is_watched(started: Callable[..., Log], tmp_path: Path) -> None:
     log = started("fit", ranks=1)
     (tmp_path / "request-0").write_text("python")
-    assert re.fullmatch(rf"rank 0 on {POD} is computing, or reads its next batch, at {PLACE}", log.stall())
+    log.until_stall(rf"rank 0 on {POD} is computing, or reads its next batch, at {PLACE}")
 
 
 def test_a_deadline_ends_the_attempt_with_the_stacks_of_all_ranks(started: Callable[..., Log], tmp_path: Path) -> None:
-    log = started("fit", HOROVODJOB_PROGRESS_DEADLINE="3", AZ_BATCHAI_STDOUTERR_DIR=str(tmp_path))
+    deadline = 12
+    log = started("fit", HOROVODJOB_PROGRESS_DEADLINE=f"{deadline}", AZ_BATCHAI_STDOUTERR_DIR=str(tmp_path))
     rank_0 = int((tmp_path / "process-0").read_text())
     pod = [rank_0, *watch_processes(rank_0)]
     assert len(pod) == 2
     for process in pod:
         os.kill(process, signal.SIGSTOP)
-    time.sleep(PAUSE_SECONDS + 3)  # of the whole pod, longer than the deadline
+    time.sleep(PAUSE_SECONDS + deadline)  # of the whole pod, longer than the deadline
     for process in reversed(pod):
         os.kill(process, signal.SIGCONT)
-    (tmp_path / "request-0").write_text("endless")
+    (tmp_path / "request-0").write_text("native")
     code, output = log.job.ended()
     assert code == 137
     assert re.search(
         rf"horovodjob: ProgressDeadlineExceeded: no step since .*: rank 0 on {POD} runs native code that keeps Python "
-        rf"from running, called by {PLACE}{OTHER}; the attempt ends after 3 s without a step",
+        rf"from running, called by {PLACE}{OTHER}; the attempt ends after {deadline} s without a step",
         output,
     )
     stacks = (tmp_path / "stacks-attempt-1.txt").read_text()
@@ -176,19 +178,19 @@ def test_a_deadline_ends_the_attempt_with_the_stacks_of_all_ranks(started: Calla
 def test_of_many_ranks_those_are_named_that_the_others_wait_for_with_one_stack_per_place(
     start: Any, preloaded_python: list[str], tmp_path: Path
 ) -> None:
-    ranks = 64
+    ranks = 24
     program = [*preloaded_python, str(MANY_RANKS), str(tmp_path), str(ranks)]
     variables = {"HOROVODJOB_PROGRESS_DEADLINE": "20", "AZ_BATCHAI_STDOUTERR_DIR": str(tmp_path)}
     log = Log(start(program, 1, SECONDS | variables))
     log.until("TRAINS")
     wait_until_all_watch(tmp_path, ranks)
-    send(tmp_path, 37, signal.SIGSTOP)
-    assert log.stall() == f"rank 37 on pod-4 is stopped; the other {ranks - 1} ranks wait in the exchange"
-    send(tmp_path, 37, signal.SIGCONT)
+    (tmp_path / "stop-21").touch()
+    log.until_stall(f"rank 21 on pod-2 is stopped; the other {ranks - 1} ranks wait in the exchange")
+    send(tmp_path, 21, signal.SIGCONT)
     log.until("the training continues")
     (tmp_path / "hang-pod-1").touch()
     text = r"ranks 8-15 on pod-1: each is computing, or reads its next batch, at hang in many_ranks\.py:\d+; "
-    assert re.fullmatch(rf"{text}the other {ranks - 8} ranks wait in the exchange", log.stall())
+    log.until_stall(rf"{text}the other {ranks - 8} ranks wait in the exchange")
     code, output = log.job.ended()
     assert code == 137
     assert re.search(rf"ProgressDeadlineExceeded: .*: {text}", output)

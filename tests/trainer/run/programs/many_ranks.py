@@ -1,8 +1,8 @@
 """Ranks without a network that train in small steps: `many_ranks.py DIRECTORY RANKS`.
 
 Each rank is a process with its watch process; eight of them have the name of one pod. They exchange outside of graphs,
-over a barrier. The ranks of a pod that finds DIRECTORY/hang-POD hang
-before their step.
+over a barrier. The ranks of a pod that finds DIRECTORY/hang-POD hang before their step, and a rank that finds
+DIRECTORY/stop-RANK stops.
 """
 
 import ctypes
@@ -52,6 +52,9 @@ def train(rank: int) -> None:
     with start.watched(Ranks(rank)):
         while True:
             hang(directory / f"hang-{pod}")
+            if (stop := directory / f"stop-{rank}").exists():
+                stop.unlink()
+                os.kill(os.getpid(), signal.SIGSTOP)
             with ACTIVITY.exchange():
                 barrier.wait()
             ACTIVITY.complete_step()
