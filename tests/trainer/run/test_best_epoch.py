@@ -1,9 +1,6 @@
 """The metric that selects the best epoch."""
 
-import json
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,17 +8,6 @@ import pytest
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.cli.configuration import load_configuration
 from horovodjob_trainer.errors import JobError, ModelError
-
-F1 = """
-import keras
-
-def build(shape, classes):
-    layers = [keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")]
-    model = keras.Sequential([keras.Input(shape), *layers])
-    metrics = [keras.metrics.F1Score(average="macro")]
-    model.compile(keras.optimizers.Adam(0.002), "categorical_crossentropy", metrics=metrics)
-    return model
-"""
 
 
 def share_of_hits(y_true: Any, y_pred: Any) -> Any:
@@ -108,12 +94,3 @@ def test_a_resumed_run_with_another_metric_does_not_compare_its_values_with_thos
     accuracy = load_configuration(["--monitor=val_accuracy"], environment={})
     update_best_epoch(model, state, metrics, accuracy, lambda _: None)
     assert (state.best_epoch, state.best) == (2, 0.05)
-
-
-def test_two_ranks_save_the_epoch_with_the_highest_f1_score(train_digits: Any, tmp_path: Path) -> None:
-    ended = train_digits(2, F1, "--epochs", 3, "--monitor", "val_f1_score")
-    assert ended.code == 0, ended.stderr
-    records = [json.loads(line) for line in (tmp_path / "out/progress.jsonl").read_text().splitlines()]
-    scores = {each["epoch"]: each["metrics"]["val_f1_score"] for each in records if "val_f1_score" in each["metrics"]}
-    (best,) = re.findall(r"^The best epoch is (\d) with val_f1_score", ended.stdout, re.MULTILINE)
-    assert scores[int(best)] == max(scores.values()) > min(scores.values())

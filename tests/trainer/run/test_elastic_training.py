@@ -16,6 +16,8 @@ from trainer.support.waiting import TIMEOUT_SECONDS
 EPOCHS, TRIES = 3, 3
 # Each step takes a while, in which ranks can join.
 OWN = """
+import os
+import pathlib
 import time
 import keras
 import tensorflow as tf
@@ -36,6 +38,8 @@ class Slow(keras.layers.Layer):
 
 
 def build(shape, classes):
+    with pathlib.Path(os.environ["TEST_DIRECTORY"], "ranks").open("a") as ranks:
+        ranks.write(f"{os.getpid()}\\n")
     layers = [Slow(), keras.layers.Flatten(), keras.layers.Dropout(0.1), keras.layers.Dense(classes, "softmax")]
     return keras.Sequential([keras.Input(shape), *layers])
 """
@@ -44,11 +48,11 @@ GLOO_ENDED = "terminate called after throwing an instance of 'gloo::EnforceNotMe
 
 
 @pytest.fixture(scope="module")
-def log(horovodrun: Any, fresh_trainer: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> str:
+def log(horovodrun: Any, trainer: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> str:
     """The output of a run of one rank that a second rank joins, which is then killed."""
     for _ in range(TRIES):
         directory = tmp_path_factory.mktemp("elastic")
-        code, output = run_with_changes(horovodrun, fresh_trainer, directory)
+        code, output = run_with_changes(horovodrun, trainer, directory)
         if GLOO_ENDED not in output:
             break
     assert code == 0, output
@@ -59,13 +63,13 @@ def log(horovodrun: Any, fresh_trainer: Callable[..., list[str]], tmp_path_facto
     return output
 
 
-def run_with_changes(horovodrun: Any, fresh_trainer: Callable[..., list[str]], directory: Path) -> tuple[int, str]:
+def run_with_changes(horovodrun: Any, trainer: Callable[..., list[str]], directory: Path) -> tuple[int, str]:
     """Exit code and output of a run in this directory."""
     hosts = directory / "hosts"
     hosts.write_text("localhost:1\n")
     (directory / "own.py").write_text(OWN)
     flags = ("--dir", directory / "out", "--threads", 1, "--log-seconds", 0.5, "--commit-steps", 5)
-    command = fresh_trainer("--dataset", "digits", "--model", "own:build", "--epochs", EPOCHS, *flags)
+    command = trainer("--dataset", "digits", "--model", "own:build", "--epochs", EPOCHS, *flags)
     with horovodrun(directory, ["env", f"PYTHONPATH={directory}", *command]) as process:
 
         def wait_for(claim: Callable[[str], Any]) -> None:
@@ -78,7 +82,7 @@ def run_with_changes(horovodrun: Any, fresh_trainer: Callable[..., list[str]], d
         wait_for(lambda text: "Epoch 1/3 " in text)
         hosts.write_text("localhost:1\n127.0.0.1:1\n")
         wait_for(lambda text: re.search(r"/2[23] ", text))  # half the steps, as there are two ranks
-        kill_between_messages(*map(int, (directory / "pids").read_text().split()))
+        kill_between_messages(*map(int, dict.fromkeys((directory / "ranks").read_text().split())))
         hosts.write_text("localhost:1\n")
         process.wait(TIMEOUT_SECONDS)
     return process.returncode, (directory / "log").read_text()

@@ -160,12 +160,18 @@ def test_sigterm_during_tracing_validation_and_a_slow_write_ends_in_a_checkpoint
     assert epochs == ["1", "2"]
 
 
-def test_a_later_start_in_the_directory_continues_and_the_earlier_one_ends_with_a_sentence(
-    start: Callable[..., Job], flags: Any, environment_of: Any, tmp_path: Path
+def test_another_job_is_refused_while_a_later_start_of_the_job_continues_and_the_earlier_one_ends(
+    start: Callable[..., Job], run: Callable[..., Any], flags: Any, environment_of: Any, tmp_path: Path
 ) -> None:
-    command = flags("--model", "own:slow", "--checkpoint-steps", 3, "--epochs", 2)
+    command = flags("--model", "own:slow", "--checkpoint-steps", 3, "--epochs", 1)
     earlier = start(command, 2, environment_of(HOLD="earlier", **JOB))
     earlier.wait_for("earlier-holds")
+    other = environment_of(**JOB | {"HOROVODJOB_UID": "4-5-6", "HOROVODJOB_NAME": "copy"})
+    copy = run(2, command, other)
+    assert copy.code == 1, copy.stdout
+    (sentence,) = copy.errors
+    assert "attempt 1 of the job training/mnist is active in " in sentence
+
     later = start(command, 2, environment_of(HOLD="later", HOROVODJOB_ATTEMPT=2, **JOB))
     later.wait_for("later-holds")
     (tmp_path / "earlier-released").touch()
@@ -179,27 +185,8 @@ def test_a_later_start_in_the_directory_continues_and_the_earlier_one_ends_with_
     assert len(sentences) == 1
     assert re.match(r"attempt 2 of the job training/mnist started later|.*is missing, because a run", sentences[0])
     assert "Traceback" not in output
-
-
-def test_a_second_job_with_the_same_directory_ends_and_the_first_completes(
-    start: Callable[..., Job], run: Callable[..., Any], flags: Any, environment_of: Any, tmp_path: Path
-) -> None:
-    def variables(job: str, **others: object) -> dict[str, str]:
-        names = {"HOROVODJOB_NAMESPACE": "training", "HOROVODJOB_NAME": job}
-        return dict(environment_of(HOROVODJOB_UID=f"uid-of-{job}", **names, **others))
-
-    command = flags("--model", "own:slow", "--checkpoint-steps", 3, "--epochs", 1)
-    first = start(command, 2, variables("first", HOLD="first"))
-    first.wait_for("first-holds")
-    copy = run(2, command, variables("copy"))
-    assert copy.code == 1, copy.stdout
-    (sentence,) = copy.errors
-    assert "attempt 1 of the job training/first is active in " in sentence
-    (tmp_path / "first-released").touch()
-    code, output = first.ended()
-    assert code == 0, output
-    later = run(2, command, variables("later"))
-    assert later.code == 0, later.stderr
+    ended = run(1, command, other)
+    assert ended.code == 0, ended.stderr
 
 
 def test_a_run_that_cannot_write_checkpoints_ends_and_promises_nothing(

@@ -37,25 +37,24 @@ NAMES = ("recall", "auc", "rms", "accuracy")
 
 @pytest.fixture
 def examples(tmp_path: Path) -> Path:
-    """Rank 0 tests every other example. Nearly all positive examples are its own."""
+    """Rank 0 of three tests every third example, of 202. Nearly all positive examples are its own."""
     random = np.random.default_rng(5)
     inputs = random.normal(0, 2, (202, 1)).astype(np.float32)
-    labels = ((np.arange(202) % 2 == 0) & (random.random(202) < 0.8)) | (random.random(202) < 0.1)
+    labels = ((np.arange(202) % 3 == 0) & (random.random(202) < 0.8)) | (random.random(202) < 0.1)
     parts = {"x_train": inputs, "x_test": inputs, "y_train": labels, "y_test": labels}
     np.savez(tmp_path / "data.npz", **{name: part.astype(np.float32) for name, part in parts.items()})
     return tmp_path / "data.npz"
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_together_compute_the_metrics_of_all_examples(
-    run: Any, trainer: Any, examples: Path, tmp_path: Path, ranks: int
+    run: Any, trainer: Any, examples: Path, tmp_path: Path
 ) -> None:
     import keras
 
     (tmp_path / "own.py").write_text(OWN)
     flags = ("--dataset", "npz", "--data", examples, "--model", "own:build", "--epochs", 1, "--threads", 1,
              "--tensorboard", "none", "--dir", tmp_path / "out")  # fmt: skip
-    ended = run(ranks, trainer(*flags), {"PYTHONPATH": str(tmp_path)})
+    ended = run(3, trainer(*flags), {"PYTHONPATH": str(tmp_path)})
     assert ended.code == 0, ended.stderr
     metrics = json.loads((tmp_path / "out/progress.jsonl").read_text().splitlines()[-1])["metrics"]
 

@@ -19,12 +19,14 @@ def build(shape, classes):
 """
 
 
-def test_two_ranks_train_with_a_metric_of_each_class(train_digits: Any, tmp_path: Path) -> None:
+def test_two_ranks_train_with_a_metric_of_each_class_and_save_its_best_epoch(train_digits: Any, tmp_path: Path) -> None:
     ended = train_digits(2, PER_CLASS, "--epochs", 2, "--monitor", "val_f1_score", "--log-seconds", 0.01)
     assert ended.code == 0, ended.stderr
     assert "The best epoch is 2 with val_f1_score " in ended.stdout
     assert "f1_score/0" not in ended.stdout
     records = [json.loads(line)["metrics"] for line in (tmp_path / "out/progress.jsonl").read_text().splitlines()]
+    first, last = (each["val_f1_score"] for each in records if "val_f1_score" in each)
+    assert first < last
     scores = [records[-1][f"val_f1_score/{digit}"] for digit in range(10)]
     assert records[-1]["val_f1_score"] == pytest.approx(np.mean(scores))
     assert min(scores) > 0.5
