@@ -17,8 +17,8 @@ from horovodjob_trainer.run.scripts.passes import Passes
 
 ORDER_PROBLEM = (
     "the dataset has other batches than the run had before it was interrupted: seed each shuffle, for example with "
-    "keras.utils.set_random_seed, put cache() before shuffle(), sort lists of files, or use hvd.Examples; "
-    "--resume continue ignores it"
+    "keras.utils.set_random_seed, sort lists of files, let map() draw only numbers of tf.random.stateless_*, or use "
+    "hvd.Examples; --resume continue ignores it"
 )
 ARRAYS_PROBLEM = (
     "the arrays of hvd.Examples are not those with which the run began, so their order is another one: pass the same "
@@ -139,9 +139,10 @@ class TensorFlowBatches:
     """The batches of a tf.data.Dataset of this rank.
 
     A start of the run reads the batches of the interrupted pass before the position again, and the first batch of each
-    earlier pass, so that shuffle() continues with its numbers: the iterator checkpoints of TensorFlow 2.18 lose them
-    if a prefetch() has read a pass to its end. After a complete pass, it reads as many of its batches as it can in
-    AGAIN_SECONDS. All these batches must be those of the run.
+    earlier pass, so that shuffle() continues with its numbers: the iterator checkpoints of TensorFlow 2.18 lose
+    them if a prefetch() has read a pass to its end. Of a pass on whose end later ones depend, it reads all batches.
+    After a complete pass, it reads as many of its batches as it can in AGAIN_SECONDS. All these batches must be
+    those of the run.
     """
 
     unit, job_batch = "batches", 1
@@ -197,11 +198,13 @@ class TensorFlowBatches:
         again = 0 if is_complete else batches
         try:
             for number in range(last - is_complete):
-                next(iter(self._recorded(self._passes.first(number))))
+                iterator = iter(self._recorded(self._passes.earlier(number)))
+                next(iterator)
+                _read_to_end(iterator)
             if is_complete:
                 self._compare_pass(state.position, expected)
                 return self._batches(last, steps)
-            self._begin(state.position - again, self.order(last))
+            self._begin(state.position - again, self.order(int(self._position)))
             iterator = self._batches(last, steps + again)
             for _ in range(again):
                 next(iterator)
@@ -213,11 +216,15 @@ class TensorFlowBatches:
     def _compare_pass(self, position: int, expected: list[int]) -> None:
         """Compare the batches of the last pass, which is complete, and let the next batch be the first after it."""
         begun, batches, _, whole, *parts = expected
+        is_read_whole = self._passes.is_read_whole(begun - 1)
         iterator, end = iter(self._recorded(self._passes.whole(begun - 1))), time.monotonic() + AGAIN_SECONDS
-        next(iterator)
-        while time.monotonic() < end and next(iterator, None) is not None:
-            pass
+        for number in range(self._passes.own_batches(begun - 1)):
+            if number and time.monotonic() >= end and not is_read_whole:
+                break
+            next(iterator)
         _, count, firsts, own, *own_parts = self.order(int(self._position))
+        if is_read_whole:
+            _read_to_end(iterator)
         is_same = [firsts, *own_parts[: len(parts)]] == [expected[2], *parts[: len(own_parts)]]
         self.problem = None if is_same and (count < batches or own == whole) else ORDER_PROBLEM
         parts[: len(own_parts)] = own_parts
@@ -261,6 +268,11 @@ def known_batches(data: Any, steps_per_epoch: int | None) -> Batches:
         f"data of the type {type(data).__name__} has no position from which a run can continue: pass a tf.data.Dataset "
         "of this rank, or hvd.Examples((x, y), batch_size) with the arrays of all ranks"
     )
+
+
+def _read_to_end(iterator: Any) -> None:
+    for _ in iterator:
+        pass
 
 
 def _batch_fingerprint(batch: Any) -> Any:

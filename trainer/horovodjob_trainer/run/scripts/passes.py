@@ -1,6 +1,6 @@
 """The passes of a tf.data.Dataset, each of which a start of a run can begin without a read of the earlier ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -34,7 +34,8 @@ class Passes:
             operations.insert(0, operation)
             batch *= int(getattr(node, "_batch_size", 1))
             node = node._input_dataset
-        repeated = node._input_dataset if _is_endless_repeat(node) else None
+        count = _repeats(node)
+        repeated = node._input_dataset if count else None
 
         def apply(elements: Any) -> Any:
             for each in operations:
@@ -42,24 +43,39 @@ class Passes:
             return elements
 
         # The first batch of a pass must not contain elements of the next one, which would begin with it.
-        if repeated is not None and (elements := _length(repeated)) is not None and elements >= 2 * batch - 1:
+        elements = None if repeated is None else _length(repeated)
+        is_regular = elements is not None and (count < 0 or not count * elements % batch)
+        if elements is not None and is_regular and elements >= 2 * batch - 1:
             return cls(repeated, elements, batch, apply)
-        whole = apply(repeated) if repeated is not None and batch == 1 else dataset
+        whole = apply(repeated) if count < 0 and batch == 1 else dataset
         return cls(whole, _length(whole), 1, lambda batches: batches)
 
     def batches(self, number: int) -> int | None:
         """The number of batches that begin in this pass."""
         return None if self.elements is None else self._before(number + 1) - self._before(number)
 
-    def first(self, number: int) -> Any:
-        """The element of `from_pass` with the first batch of this pass."""
+    def own_batches(self, number: int) -> int:
+        """The number of batches that this pass alone contains. The number of its elements is known."""
+        return ((self.elements or 0) - self._skipped(number)) // self.batch
+
+    def is_read_whole(self, number: int) -> bool:
+        """Whether the order of later passes depends on all of this one.
+
+        The first pass fills a cache, whose order is that of a `shuffle()` before it. A pass that contains several ones
+        of a dataset, by a `repeat()` with an end, shuffles as often.
+        """
+        kinds = {type(node).__name__.strip("_") for node in _nodes(self.dataset)}
+        return "RepeatDataset" in kinds or (number == 0 and "CacheDataset" in kinds)
+
+    def earlier(self, number: int) -> Any:
+        """What a start reads of an earlier pass: the element of `from_pass` with its first batch, or all elements."""
+        if self.is_read_whole(number):
+            return self.whole(number)
         return self.apply(self._rest(number).take(self.batch)).enumerate().take(1).map(lambda _, batch: (True, batch))
 
     def whole(self, number: int) -> Any:
-        """The elements of `from_pass` whose batches this pass alone contains, if their number is known."""
-        count = (self.elements or 0) - self._skipped(number)
-        batches = self.apply(self._rest(number).take(count // self.batch * self.batch))
-        return batches.enumerate().map(lambda at, batch: (at == 0, batch))
+        """The elements of `from_pass` of this pass alone. The last batch can have fewer elements."""
+        return self.apply(self._rest(number)).enumerate().map(lambda at, batch: (at == 0, batch))
 
     def from_pass(self, number: int) -> Any:
         """Elements (whether the batch is the first that begins in a pass, batch), from the first one of this pass."""
@@ -109,8 +125,16 @@ def _operation(node: Any) -> Apply | None:
     return None
 
 
-def _is_endless_repeat(node: Any) -> bool:
-    return type(node).__name__ == "_RepeatDataset" and int(node._count) < 0
+def _repeats(node: Any) -> int:
+    """How often the dataset repeats its input: a negative number without end, 0 if it is no repetition."""
+    return int(node._count) if type(node).__name__ == "_RepeatDataset" else 0
+
+
+def _nodes(dataset: Any) -> Iterator[Any]:
+    """The dataset and all those of which it is made."""
+    yield dataset
+    for each in dataset._inputs():
+        yield from _nodes(each)
 
 
 def _length(dataset: Any) -> int | None:
