@@ -98,6 +98,9 @@ class RunCallback(FitCallback):
         """End the previous step of the epoch."""
         self._end_pending_step()
         self._restore_train_function()
+
+    def complete_step(self) -> None:
+        """Let the current step be one of the run, when the other callbacks have seen its end."""
         self._is_pending = True
 
     def skips(self, step: int) -> bool:
@@ -174,6 +177,7 @@ class _FitCallbacks(keras.callbacks.CallbackList):  # type: ignore[misc]
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if not self.run.skips(batch):
             super().on_train_batch_end(batch, logs)
+            self.run.complete_step()
 
     def on_test_begin(self, logs: Any = None) -> None:
         self.run.end_steps()
