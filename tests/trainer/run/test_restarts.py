@@ -30,6 +30,7 @@ def test_a_setting_that_the_script_changes_has_its_new_value(found: dict[str, An
 def test_a_learning_rate_can_become_a_schedule_and_a_number_again(found: dict[str, Any]) -> None:
     assert found["number to schedule"] == pytest.approx([0.5 * 0.5**1.6, 16])
     assert found["schedule to number"] == pytest.approx([0.3, 20])
+    assert found["pair"] == [pytest.approx(each) for each in ([0.1, 0.2], [0.05, 0.5], [0.4, 0.5], [0.3, 0.6])]
     assert "optimizer: only the run has sequential_dense_kernel_momentum and 1 more" in found["other optimizer"]
 
 
@@ -39,8 +40,8 @@ def test_a_rate_that_a_callback_has_changed_is_that_of_the_run(found: dict[str, 
 
 
 def test_a_generator_is_made_again_or_the_run_ends_with_a_sentence(found: dict[str, Any]) -> None:
-    assert (found["generator"], found["loop"]) == (21, 21)
-    assert found["exhausted error"].startswith("DataError: the data has ended before step 5 of epoch 2, and the run")
+    assert (found["generator"], found["loop"], found["continued"]) == (21, 21, 21)
+    assert found["exhausted"].startswith("DataError: the data has ended before step 4 of epoch 2, and the run")
 
 
 def test_another_order_at_the_end_of_an_epoch_is_an_error_that_can_be_ignored(found: dict[str, Any]) -> None:

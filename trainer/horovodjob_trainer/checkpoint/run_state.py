@@ -14,14 +14,14 @@ class RunState:
     """The state of a run, counted in examples and therefore independent of the number of ranks.
 
     The run has consumed `position` examples of the infinite sequence. An epoch has `epoch_examples` examples, one pass
-    over the training data. The first start of the run had `first_size` ranks. `draws` contains the counters of the seed
-    generators of the model. `unvalidated` contains the training metrics of an epoch that is complete but for its
-    validation. `streams` is the number of ranks at the start of the current pass over the data. `selection` is the
-    metric by which `best_epoch` is the best, after `min` or `max`. `order` contains what each rank has read, by which a
-    later start of a script verifies the order of its data. `rates` contains the learning rates with which the script
-    has started. `callbacks` contains the states of the callbacks of each rank, and `arrays` the arrays in those of rank
-    0, which a checkpoint stores beside the other values. `ends` contains the lowest and the highest value of each
-    metric in all epochs.
+    over the training data. The first start of the run had `first_size` ranks. `draws` contains the counters of the
+    seed generators of the model. `unvalidated` contains the training metrics of an epoch that is complete but for
+    its validation. `streams` is the number of ranks at the start of the current pass over the data. `selection` is
+    the metric by which `best_epoch` is the best, after `min` or `max`. `order` contains what each rank has read, by
+    which a later start of a script verifies the order of its data. `rates` contains the initial loss scale and the
+    learning rate with which the script has started, of each optimizer. `callbacks` contains the states of the
+    callbacks of each rank, and `arrays` the arrays in those of rank 0, which a checkpoint stores beside the other
+    values. `ends` contains the lowest and the highest value of each metric in all epochs.
     """
 
     epochs: int
@@ -38,7 +38,7 @@ class RunState:
     selection: str = ""
     ends: dict[str, list[float]] = field(default_factory=dict)
     order: list[list[int]] = field(default_factory=list)
-    rates: list[float] = field(default_factory=list)
+    rates: list[float | None] = field(default_factory=list)
     callbacks: list[dict[str, Any]] = field(default_factory=list)
     arrays: Mapping[str, Any] = field(default_factory=dict)
 

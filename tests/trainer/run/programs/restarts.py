@@ -117,6 +117,28 @@ model = fit("schedule", optimizers.Adam(0.3), epochs=2, options={"resume": "cont
 found["schedule to number"] = [float(model.optimizer.learning_rate), int(model.optimizer.iterations)]
 
 
+def paired(first: Any, second: Any, kill: int = 20) -> list[float]:
+    """The learning rates of two optimizers at the beginning of a start, which halves the first one."""
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    optimizers, rates = [first, second], list[float]()
+    run = hvd.Run(directory / "pair", model, optimizers, every_steps=1, resume="continue")
+    for number, _ in enumerate(run.steps(dataset(), epochs=2)):
+        if not number:
+            rates = [float(each.learning_rate) for each in optimizers]
+            first.learning_rate = rates[0] / 2
+        if number == kill:
+            break
+    return rates
+
+
+found["pair"] = [
+    paired(optimizers.SGD(0.1), optimizers.Adam(0.2), 3),
+    paired(optimizers.SGD(0.1), optimizers.Adam(schedule), 3),  # keeps the first rate, which is half of the script's
+    paired(optimizers.SGD(0.4), optimizers.Adam(schedule), 3),
+    paired(optimizers.SGD(0.3), optimizers.Adam(0.6)),
+]
+
+
 # Generators.
 def generate() -> Iterator[Any]:
     yield from zip(inputs, outputs, strict=True)
@@ -131,6 +153,9 @@ model = fit("generator", optimizers.SGD(0.1), data=generated(generate), steps_pe
 found["generator"] = int(model.optimizer.iterations)
 exhausted = generate()
 fit("exhausted", optimizers.SGD(0.1), data=generated(lambda: exhausted), steps_per_epoch=7, epochs=3)
+found["exhausted"] = found["exhausted error"]
+model = fit("exhausted", optimizers.SGD(0.1), data=generated(generate), steps_per_epoch=7, epochs=3)
+found["continued"] = int(model.optimizer.iterations)
 loop_model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
 run = hvd.Run(directory / "loop", loop_model, optimizers.SGD(0.1))
 found["loop"] = sum(1 for _ in run.steps(generated(generate), epochs=3, steps_per_epoch=7))

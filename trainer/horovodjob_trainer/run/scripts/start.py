@@ -19,7 +19,7 @@ from horovodjob_trainer.run.scripts.batches import ARRAYS, Batches
 from horovodjob_trainer.run.scripts.options import RunOptions
 
 PROGRAM = "script"
-SETTABLE = ("learning_rate", "dynamic_scale")  # the variables of optimizers that are settings of the script
+SETTABLE = ("dynamic_scale", "learning_rate")  # the variables of optimizers that are settings of the script
 
 
 def compare_ranks(options: RunOptions, batches: Batches, epochs: int) -> None:
@@ -67,8 +67,10 @@ def start(
             _use_changed_rates(settable, rates, state)
         return output, state
 
-    settable = [each for each in variables if each.name in SETTABLE]
-    rates = [float(each.value) for each in settable]
+    # An optimizer that scales the loss has a learning rate without effect before that of the optimizer in it.
+    named = [{each.name: each for each in optimizer.variables} for optimizer in optimizers]
+    settable = [each.get(name) for each in named for name in SETTABLE]
+    rates = [None if each is None else float(each.value) for each in settable]
     output, state = call_on_all_ranks(opened, launch)
     state = hvd.broadcast_object(state, root_rank=0)
     if state is None:
@@ -82,17 +84,16 @@ def start(
     return output, state
 
 
-def _use_changed_rates(variables: Sequence[Any], rates: Sequence[float], state: RunState) -> None:
+def _use_changed_rates(variables: Sequence[Any], rates: Sequence[float | None], state: RunState) -> None:
     """Let those learning rates count that the script has changed since the last start; the others are those of the run.
 
     With another number of ranks, a rate that depends on it keeps what callbacks have made of it.
     """
-    if len(rates) != len(state.rates):
-        log("The learning rate of the script is now a schedule or was one before: the run continues with that of the "
-            "script")  # fmt: skip
-        return
-    for variable, rate, earlier in zip(variables, rates, state.rates, strict=True):
-        if rate != earlier:
+    for variable, rate, earlier in zip(variables, rates, state.rates, strict=False):
+        if (rate is None) != (earlier is None):
+            log("The learning rate of the script is now a schedule or was one before: the run continues with that of "
+                "the script")  # fmt: skip
+        elif rate is not None and earlier is not None and rate != earlier:
             restored = float(variable.value)
             is_scaled = len(state.order) != hvd.size() and earlier
             variable.assign(restored * (rate / earlier) if is_scaled else rate)
