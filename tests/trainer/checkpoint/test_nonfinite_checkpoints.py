@@ -85,10 +85,14 @@ def test_a_checkpoint_that_is_not_finite_is_skipped(tmp_path: Path) -> None:
     assert "is NaN" in log_lines[0]
 
 
-def test_the_attempt_after_an_invalid_loss_resumes_from_finite_weights(train_digits: Any, tmp_path: Path) -> None:
-    flags = ("--epochs", 1, "--checkpoint-steps", POISONED_STEP // 2)
+def test_a_training_ends_without_a_model_of_invalid_weights_and_the_next_attempt_resumes(
+    train_digits: Any, tmp_path: Path
+) -> None:
+    flags = ("--epochs", 1, "--checkpoint-steps", POISONED_STEP // 2, "--max-steps", POISONED_STEP)
     first = train_digits(2, OWN, *flags, POISON="1")
     assert first.code == 3, first.stderr
+    (sentence,) = first.errors
+    assert f"/kernel is NaN after step {POISONED_STEP}, although the loss is a number; check the data" in sentence
     assert {path.name for path in (tmp_path / "out").glob("checkpoint-*")} == {"checkpoint-0-5.h5"}
     second = train_digits(2, OWN, *flags, HOROVODJOB_ATTEMPT="2")
     assert second.code == 0, second.stderr

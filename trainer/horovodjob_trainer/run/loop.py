@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from horovodjob_trainer import hvd
-from horovodjob_trainer.checkpoint.checkpoint_file import training_variables
+from horovodjob_trainer.checkpoint.checkpoint_file import NonFiniteValues, check_finite, training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.checkpoint.writer import CheckpointWriter, WritePolicy
@@ -102,7 +103,9 @@ class Loop:
                 self._validate(state.unvalidated)
             while not self._is_finished():
                 self._epoch(batches)
-            return self._metrics()
+            metrics = self._metrics()
+            self._check_weights()
+            return metrics
         except tf.errors.OpError as error:
             raise data_error(error, self.setup.dataset.train) or error from error
         finally:
@@ -195,6 +198,18 @@ class Loop:
                 self._nonfinite_is_logged = True
                 self.setup.log(f"Training continues although {problem}")
         self._check_damaged()
+
+    def _check_weights(self) -> None:
+        """Raise NonFiniteLoss on all ranks, which have the same weights, if there is no trained model."""
+        try:
+            check_finite(self.model.weights, [np.array(each) for each in self.model.weights])
+        except NonFiniteValues as error:
+            if self.configuration.on_nonfinite == "stop":
+                raise NonFiniteLoss(
+                    f"{error} after step {self.state.step}, although the loss is a number; check the data for values "
+                    "that are not numbers, or try a lower --learning-rate with --resume continue (--on-nonfinite "
+                    "continue ignores it)"
+                ) from None
 
     def _report(self, metrics: dict[str, float], epoch: int, step: int) -> None:
         assert self.reporter is not None
