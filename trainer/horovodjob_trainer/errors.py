@@ -6,6 +6,9 @@ class TrainerError(Exception):
 
     exit_code = 1
 
+    def __str__(self) -> str:
+        return one_line(super().__str__())
+
 
 class UsageError(TrainerError):
     """A setting is invalid."""
@@ -49,6 +52,11 @@ class Terminated(JobError):
     """SIGTERM ended the run at a step from which it can be resumed."""
 
     exit_code = 143
+
+
+def one_line(text: str) -> str:
+    """The text, in which what a terminal interprets is escaped: names of files can contain line breaks."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def error_reason(error: BaseException) -> str:

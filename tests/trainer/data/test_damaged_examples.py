@@ -99,7 +99,7 @@ def test_two_ranks_train_with_as_many_damaged_images_as_allowed(
     run: Any, trainer: Any, pets: Path, tmp_path: Path, cache: str
 ) -> None:
     (tmp_path / "own.py").write_text(OWN)
-    (pets / "test/cat/001.png").write_bytes(b"")
+    (pets / "test/cat/001.png").rename(pets / "test/cat/0\n1.png").write_bytes(b"")
     flags = ("--dataset", "images", "--data", pets, "--image-size", 24, "--cache", cache, "--model", "own:build",
              "--batch-size", 3, "--epochs", 2, "--threads", 1, "--tensorboard", "none",
              "--dir", tmp_path / "out")  # fmt: skip
@@ -110,7 +110,7 @@ def test_two_ranks_train_with_as_many_damaged_images_as_allowed(
     assert {str(Path(name).relative_to(pets)) for name in named} == {
         "train/cat/003.png",
         "train/dog/002.png",
-        "test/cat/001.png",
+        r"test/cat/0\n1.png",
     }
     records = [json.loads(line)["metrics"] for line in (tmp_path / "out/progress.jsonl").read_text().splitlines()]
     assert records[-1]["damaged_examples"] == 3

@@ -33,7 +33,6 @@ STOPPED = {
     "Limit ends the training after epoch 1 on rank 1 and not on rank 0, so it ends on all ranks": 2,
 }
 LEFT = {  # by the number of ranks, the one that leaves, and the case
-    (2, 1, "callback"): "step 4 of epoch 1: KeyError: 'own mistake'",
     (3, 0, "end"): "the end of the training: KeyError: 'own mistake at the end'",
     (2, 1, "exit plain"): "the end of epoch 1: SystemExit: 0",
     (2, 1, "data"): r"step \d of epoch 1: \w+: .*a damaged file.*",
@@ -48,8 +47,9 @@ LEFT = {  # by the number of ranks, the one that leaves, and the case
 
 @pytest.fixture(scope="module")
 def ended(run: Any, preloaded_python: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    def end(ranks: int, leaver: int, *cases: str) -> Any:
-        return run(ranks, [*preloaded_python, str(PROGRAM), str(tmp_path_factory.mktemp("run")), str(leaver), *cases])
+    def end(ranks: int, leaver: int, *cases: str, **variables: str) -> Any:
+        program = [*preloaded_python, str(PROGRAM), str(tmp_path_factory.mktemp("run")), str(leaver), *cases]
+        return run(ranks, program, variables)
 
     return end
 
@@ -77,3 +77,10 @@ def test_the_other_ranks_end_after_the_sentence_of_the_rank_that_leaves(
     sentences = re.findall(r"^rank \d on .* has left the run in .*; the other ranks end", found.stderr, re.MULTILINE)
     (sentence,) = sentences
     assert re.match(f"rank {leaver} on .* has left the run in {LEFT[ranks, leaver, case]}; the", sentence)
+
+
+def test_a_rank_that_leaves_ends_all_ranks_that_exchange_over_mpi(ended: Callable[..., Any]) -> None:
+    found = ended(2, 1, "callback", HOROVODJOB_EXCHANGE="mpi4py")
+    assert found.code != 0
+    sentence = r"^rank 1 on .* has left the run in step 4 of epoch 1: KeyError: 'own mistake'$"
+    assert re.search(sentence, found.stderr, re.MULTILINE)

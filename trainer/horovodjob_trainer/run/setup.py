@@ -13,7 +13,7 @@ from horovodjob_trainer.data import Elements, load_dataset
 from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.data.reading.augmentation import Augmentation
 from horovodjob_trainer.data.source import Dataset, Source
-from horovodjob_trainer.errors import DataError, JobError
+from horovodjob_trainer.errors import DataError, JobError, one_line
 from horovodjob_trainer.launch import Launch, hostname, threads_per_rank, usable_cores
 from horovodjob_trainer.run.augmentation.mixing import batch_mixing
 from horovodjob_trainer.run.initial_weights import freeze_layers, load_initial_weights
@@ -221,4 +221,4 @@ def _check_fingerprints(dataset: Dataset, launch: Launch) -> None:
 
 def _log(text: str) -> None:
     if hvd.is_initialized() and hvd.rank() == 0:  # read each time: elastic Horovod assigns new ranks
-        print(text, flush=True)
+        print(one_line(text), flush=True)

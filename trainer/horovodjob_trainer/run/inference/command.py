@@ -15,7 +15,7 @@ from typing import Any
 
 from horovodjob_trainer import data
 from horovodjob_trainer.cli.inference_arguments import build_request, parse_arguments
-from horovodjob_trainer.errors import DataError, ModelError, TrainerError, UsageError
+from horovodjob_trainer.errors import DataError, ModelError, TrainerError, UsageError, one_line
 from horovodjob_trainer.import_string import is_import_string
 from horovodjob_trainer.launch import Launch, threads_per_rank, usable_cores
 from horovodjob_trainer.run import garbage_collection
@@ -133,7 +133,7 @@ def _print_note(text: str) -> None:
     from horovodjob_trainer import hvd
 
     if hvd.rank() == 0:
-        print(f"horovodjob_trainer: {text}", file=sys.stderr, flush=True)
+        print(f"horovodjob_trainer: {one_line(text)}", file=sys.stderr, flush=True)
 
 
 def _evaluate(model: Any, test: data.Source, options: SimpleNamespace, threads: int) -> dict[str, float]:
