@@ -13,7 +13,7 @@ from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_operator.kube.requests.authentication import login
 from integration.process.leader_election import Pair, leader_and_standby
 from integration.reason_coverage import ReasonCoverage
-from support.api_client import JOBS, Api, Object, binary, job, wait_for
+from support.api_client import JOBS, Api, Object, binary, clear, job, wait_for
 from support.control_plane.cluster_objects import cluster_objects
 from support.control_plane.operator_control_plane import (
     OperatorControlPlane,
@@ -129,7 +129,7 @@ def namespace(api: Api, recorder: Recorder) -> Iterator[str]:
     recorder.catch_up(name)
     histories = [one for one in recorder.versions.values() if one and one[0]["metadata"]["namespace"] == name]
     assert violations(histories, binary("kstatus"), without=OF_THE_OPERATOR_ALONE) == []
-    api.delete(f"/api/v1/namespaces/{name}")
+    clear(api, name)
 
 
 @pytest.fixture

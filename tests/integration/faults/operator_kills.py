@@ -5,7 +5,7 @@ import itertools
 import queue
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,8 @@ from support.operator_process import Operator
 
 # A run waits most of its time.
 PARALLEL_RUNS = 12
+# Each write has two possible kills.
+LEAST_KILLS_BETWEEN = 8
 UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 WORKLOAD = re.compile(r"horovodjob-JOB-[0-9a-f]{5}")
 NUMBERS = itertools.count(1)
@@ -208,13 +210,13 @@ class Lanes:
             self._free.put(lane)
 
     def differences(self, case: Case, undisturbed: Run, writes: Iterable[Write]) -> list[str]:
-        """How runs with a kill before or after each of these writes end otherwise, as sentences."""
+        """How runs with kills before and after each of these writes end otherwise, as sentences."""
 
-        def difference(kill: Kill) -> str:
-            text = self.difference(case, undisturbed, [kill])
-            return f"{kill}: {text}" if text else ""
+        def difference(kills: Collection[Kill]) -> str:
+            text = self.difference(case, undisturbed, kills)
+            return f"{', '.join(map(str, kills))}: {text}" if text else ""
 
-        return [line for line in self.pool.map(difference, kills_at(writes)) if line]
+        return [line for line in self.pool.map(difference, runs_of(kills_at(writes))) if line]
 
     def difference(self, case: Case, undisturbed: Run, kills: Collection[Kill]) -> str:
         """How a run with all of these kills ends otherwise; empty if it ends as the undisturbed one."""
@@ -229,6 +231,18 @@ class Lanes:
 def kills_at(writes: Iterable[Write]) -> list[Kill]:
     """A kill before and a kill after each of these writes."""
     return [Kill(write, is_after) for write in writes for is_after in (False, True)]
+
+
+def runs_of(kills: Sequence[Kill]) -> list[list[Kill]]:
+    """The kills of each run: between two of them, a process makes writes of its own, with what it remembers of them.
+
+    An event that was not posted is lost with the process, so the kill at an event is the first of its run.
+    """
+    runs: list[tuple[int, list[Kill]]] = []
+    for position, kill in enumerate(kills):
+        is_free = " events " not in kill.write.text and runs and position - runs[0][0] >= LEAST_KILLS_BETWEEN
+        runs.append((position, [*runs.pop(0)[1], kill] if is_free else [kill]))
+    return [run for _, run in runs]
 
 
 @contextlib.contextmanager
