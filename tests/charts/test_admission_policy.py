@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from horovodjob_operator.domain.resources.network_policy import network_policy
 from horovodjob_operator.domain.resources.secret import keys_secret, scripts_secret
 from horovodjob_operator.domain.resources.service import service
 from horovodjob_operator.domain.resources.worker import worker_pod
-from support.api_client import BASE, JOBS, Api, Object, wait_for
+from support.api_client import BASE, JOBS, Api, ApiError, Object, wait_for
+from support.control_plane.operator_control_plane import account_kubeconfig
 from support.helm import Helm
 from support.job_driver import restricted_pod, submit
 
@@ -36,30 +37,46 @@ TEAM = "team-policy"
 
 @dataclass(frozen=True)
 class Installation:
-    """An operator that is installed without its Deployment."""
+    """An operator that is installed without its Deployment, and the API server with its token."""
 
     api: Api
     namespace: str
-    account: str
 
-    def kubectl(self, *arguments: str, body: Any = None) -> tuple[int, str]:
-        """Exit code and output of a command with the token of the operator."""
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{self.namespace}", "system:authenticated")
-        user = ("--as", f"system:serviceaccount:{self.namespace}:{self.account}")
-        done = self.api.kubectl(
-            *user, *(word for group in groups for word in ("--as-group", group)), *arguments, stdin=json.dumps(body)
-        )
-        return done.returncode, done.stderr + done.stdout
-
-    def create(self, namespace: str, body: Object) -> tuple[int, str]:
+    def create(self, namespace: str, body: Object) -> None:
         """Creates an object."""
-        return self.kubectl("-n", namespace, "create", "--validate=false", "-f", "-", body=body)
+        create(self.api, namespace, body)
 
     def refusal(self, namespace: str, body: Object) -> str:
         """The error of a creation, which must fail."""
-        code, output = self.create(namespace, body)
-        assert code != 0, output
-        return output
+        return refusal(self.api.create, path_of(namespace, body), body)
+
+
+def is_in_effect(api: Api) -> bool:
+    """Whether the policy is, which takes a moment."""
+    try:
+        api.create("/api/v1/namespaces/default/secrets?dryRun=All", secret("probe"))
+    except ApiError as error:
+        return NOT_OF_JOB in error.message
+    return False
+
+
+def path_of(namespace: str, body: Object) -> str:
+    """The path of the collection of an object."""
+    version, kind = body["apiVersion"], body["kind"].lower()
+    plural = f"{kind.removesuffix('y')}ies" if kind.endswith("y") else f"{kind}s"
+    return f"/{'apis' if '/' in version else 'api'}/{version}/namespaces/{namespace}/{plural}"
+
+
+def create(api: Api, namespace: str, body: Object) -> Object:
+    """The new object."""
+    return api.create(path_of(namespace, body), body)
+
+
+def refusal(request: Callable[..., Any], *arguments: Any) -> str:
+    """The error of a request, which must fail."""
+    with pytest.raises(ApiError) as error:
+        request(*arguments)
+    return str(error.value)
 
 
 INSTALLATIONS: dict[str, Object | str] = {
@@ -98,9 +115,10 @@ def installation(
     done = api.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=rendered)
     assert done.returncode == 0, done.stderr
     account = next(each["metadata"]["name"] for each in objects if each["kind"] == "ServiceAccount")
-    made = Installation(api, installed, account)
+    stolen = account_kubeconfig(api, tmp_path_factory.mktemp("stolen") / "kubeconfig", installed, account)
+    made = Installation(Api(stolen), installed)
     try:
-        wait_for("the policy", lambda: NOT_OF_JOB in made.create("default", secret("probe"))[1])
+        wait_for("the policy", lambda: is_in_effect(made.api))
         yield made
     finally:
         assert api.kubectl("delete", "--wait", "-f", "-", stdin=rendered).returncode == 0
@@ -153,8 +171,7 @@ def objects_of(job: HorovodJob) -> list[Object]:
 
 def test_the_operator_creates_the_objects_of_a_job(installation: Installation, job: HorovodJob) -> None:
     for body in objects_of(job):
-        code, output = installation.kubectl("create", "--dry-run=server", "-f", "-", body=body)
-        assert code == 0, output
+        installation.api.create(f"{path_of(body['metadata']['namespace'], body)}?dryRun=All", body)
 
 
 def test_an_object_of_a_job_has_no_second_owner_that_keeps_it(
@@ -179,8 +196,7 @@ def test_the_collector_deletes_an_object_of_a_job_that_does_not_exist(
         policy | {"spec": {"podSelector": {"matchLabels": labels}}},
         secret(f"horovodjob-keys-{FALSE_OWNER['uid']}") | {"type": "Opaque"},
     ):
-        code, output = installation.create(team, with_owners(body, FALSE_OWNER))
-        assert code == 0, output
+        installation.create(team, with_owners(body, FALSE_OWNER))
 
     def left() -> str:
         kinds = "pods/no-launcher", "networkpolicies/no", f"secrets/horovodjob-keys-{FALSE_OWNER['uid']}"
@@ -248,33 +264,32 @@ def test_the_names_of_secrets_that_pods_run_are_reserved(
 ) -> None:
     api.kubectl("-n", team, "create", "rolebinding", "author", "--clusterrole=edit", "--user=author")
     planted = [each["metadata"]["name"] for each in objects_of(job)[:2]]
+    author = Api(api.kubeconfig, user="author")
     for name in planted:
-        done = api.kubectl("--as", "author", "-n", team, "create", "secret", "generic", name)
-        assert "is reserved for a Secret of the operator" in done.stderr, done.stdout
-    assert api.kubectl("--as", "author", "-n", team, "create", "secret", "generic", "own").returncode == 0
-    assert api.kubectl("--as", "author", "-n", team, "delete", "secret", "own").returncode == 0
+        assert "is reserved for a Secret of the operator" in refusal(create, author, team, secret(name))
+    create(author, team, secret("own"))
+    author.delete(f"{path_of(team, secret('own'))}/own")
 
 
 def test_nobody_else_gives_a_pod_the_label_of_a_job(
     installation: Installation, job: HorovodJob, team: str, api: Api
 ) -> None:
     api.kubectl("-n", team, "create", "rolebinding", "author", "--clusterrole=edit", "--user=author")
-    label = f"horovodjob.dev/job-uid={job.metadata.uid}"
-    own = restricted_pod("own")
-    for body in (own, own | {"metadata": {"name": "own", "labels": dict([label.split("=")])}}):
-        done = api.kubectl("--as", "author", "-n", team, "create", "-f", "-", stdin=json.dumps(body))
-        assert (done.returncode == 0) is ("labels" not in body["metadata"]), done.stderr
-    assert "only the operator of HorovodJobs" in done.stderr
-    assert "only the operator" in api.kubectl("--as", "author", "-n", team, "label", "pod", "own", label).stderr
-    assert api.kubectl("-n", team, "label", "pod", "own", label).returncode == 0, "cluster-admin"
-    unlabelled = api.kubectl("--as", "author", "-n", team, "label", "pod", "own", "horovodjob.dev/job-uid-")
-    assert "only the operator" in unlabelled.stderr
-    assert api.kubectl("--as", "author", "-n", team, "annotate", "pod", "own", "a=b").returncode == 0
-    assert api.kubectl("--as", "author", "-n", team, "delete", "pod", "own").returncode == 0
+    author, own = Api(api.kubeconfig, user="author"), restricted_pod("own")
+    labelled = {"metadata": {"name": "own", "labels": {"horovodjob.dev/job-uid": job.metadata.uid}}}
+    create(author, team, own)
+    assert "only the operator of HorovodJobs" in refusal(create, author, team, own | labelled)
+    path = f"{path_of(team, own)}/own"
+    assert "only the operator" in refusal(author.patch, path, labelled)
+    api.patch(path, labelled)  # cluster-admin
+    assert "only the operator" in refusal(
+        author.patch, path, {"metadata": {"labels": {"horovodjob.dev/job-uid": None}}}
+    )
+    author.patch(path, {"metadata": {"annotations": {"a": "b"}}})
+    author.delete(f"{path}?gracePeriodSeconds=0")
 
 
 def test_a_job_with_a_time_to_live_is_deleted_only_when_it_is_finished(
     installation: Installation, job: HorovodJob, team: str
 ) -> None:
-    code, output = installation.kubectl("delete", "--raw", f"{JOBS.format(team)}/train")
-    assert (code != 0, "only when it is finished" in output) == (True, True), output
+    assert "only when it is finished" in refusal(installation.api.delete, f"{JOBS.format(team)}/train")
