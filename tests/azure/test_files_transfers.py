@@ -281,7 +281,7 @@ def test_files_of_a_directory_are_transferred_side_by_side(share: Share, local: 
 
     def meet(_: str, done: int, __: int) -> None:
         if not done:
-            together.wait(30)  # raises an error if the files are transferred one after the other
+            together.wait(600)  # raises an error if the files are transferred one after the other
 
     upload_directory(share, local / "a", "a", meet)
     download_directory(share, "a", local / "copy", meet)

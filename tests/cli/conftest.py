@@ -11,7 +11,7 @@ from cli.cluster_state import ClusterState
 from cli.kubelet import Kubelet
 from cli.program import Hvj, run
 from localcluster.control_plane.standalone import ControlPlane
-from support.api_client import Api
+from support.api_client import Api, clear
 from support.control_plane.distribution import one_control_plane
 from support.control_plane.fixtures import api, control_plane
 
@@ -55,7 +55,7 @@ def workspace(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     path.write_text(yaml.safe_dump(kubeconfig))
     monkeypatch.setenv("KUBECONFIG", str(path))
     yield name
-    api.delete(f"/api/v1/namespaces/{name}")
+    clear(api, name)
 
 
 @pytest.fixture

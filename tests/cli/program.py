@@ -1,13 +1,17 @@
 """`hvj` as a user runs it: in this process, as a process of its own, or in a terminal."""
 
+import atexit
 import contextlib
+import functools
 import io
 import os
+import pkgutil
 import pty
 import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,11 +21,14 @@ from typing import Any
 import pytest
 import yaml
 
+from horovodjob_cli import commands
 from horovodjob_cli.__main__ import main
 from support.api_client import binary
+from support.forked_python import fork_server
 
 PROGRAM = Path(sys.executable).with_name("hvj")
-SECONDS = 120
+# A limit for failures only: beside other tests, the start of a program can take a minute.
+SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -63,11 +70,43 @@ def kubectl_completions(*words: str) -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.splitlines()
 
 
+@functools.cache
+def hvj_command() -> list[str]:
+    """The command line of `hvj` in a process that has imported it: few tests test the start of the program."""
+    started = contextlib.ExitStack()
+    atexit.register(started.close)
+    directory = started.enter_context(tempfile.TemporaryDirectory())
+    modules = [f"horovodjob_cli.commands.{each.name}" for each in pkgutil.iter_modules(commands.__path__)]
+    modules += ["horovodjob_dashboard.application", "kubernetes.client.api.core_v1_api", "kubernetes.watch"]
+    return [*started.enter_context(fork_server(Path(directory, "socket"), modules, os.environ)), str(PROGRAM)]
+
+
+class Process(subprocess.Popen[str]):
+    """A process of `hvj`, whose end is waited for as long as no test fails by that."""
+
+    def wait(self, timeout: float | None = SECONDS) -> int:
+        """The exit code."""
+        return super().wait(timeout)
+
+    def communicate(self, input: str | None = None, timeout: float | None = SECONDS) -> tuple[str, str]:  # noqa: A002
+        """The further output, when the process has ended."""
+        return super().communicate(input, timeout)
+
+    def until(self, words: str) -> str:
+        """The next line on standard error with these words."""
+        assert self.stderr
+        shown = [line := self.stderr.readline()]
+        while words not in line:
+            assert line, f"ended without {words!r}: {shown}"
+            shown.append(line := self.stderr.readline())
+        return line
+
+
 @contextlib.contextmanager
-def hvj_process(*arguments: str, **settings: Any) -> Iterator[subprocess.Popen[str]]:
+def hvj_process(*arguments: str, **settings: Any) -> Iterator[Process]:
     """A process of `hvj` with pipes; it is killed at the end if it still runs."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen([PROGRAM, *arguments], **{**pipes, **settings}) as process:
+    with Process([*hvj_command(), *arguments], **{**pipes, **settings}) as process:
         try:
             yield process
         finally:
@@ -120,7 +159,12 @@ def terminal(*arguments: str, columns: int = 80) -> Iterator[Terminal]:
     controller, screen = pty.openpty()
     environment = os.environ | {"COLUMNS": str(columns), "LINES": "24", "TERM": "xterm"}
     with subprocess.Popen(
-        [PROGRAM, *arguments], stdin=screen, stdout=screen, stderr=screen, env=environment, start_new_session=True
+        [*hvj_command(), *arguments],
+        stdin=screen,
+        stdout=screen,
+        stderr=screen,
+        env=environment,
+        start_new_session=True,
     ) as process:
         os.close(screen)
         try:

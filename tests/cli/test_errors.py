@@ -153,7 +153,7 @@ def test_a_closed_pipe_causes_no_error(cluster: ClusterState) -> None:
         assert process.stderr
         process.stdout.close()
         assert process.stderr.read() == ""
-        assert process.wait(120) == 141
+        assert process.wait() == 141
 
 
 def test_job_create_without_options_is_wrong_usage() -> None:

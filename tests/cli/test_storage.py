@@ -232,7 +232,7 @@ def test_a_signal_ends_an_upload_at_once_and_leaves_no_partial_file(
     with hvj_process("storage", "file", "upload", "--source", source, "-s", "myshare") as process:
         wait_for("the upload to begin", lambda: service.is_delayed)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=SECONDS)
+        _, errors = process.communicate()
     assert (process.returncode, "Traceback" in errors) == (code, False)
     assert [path for path in disk.rglob("*") if path.is_file()] == []
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support import forked_python
 from support.tutorial.cifar import cifar_images, cifar_members, python2_pickle, write_archive
 from trainer.support.background_job import Job
 from trainer.support.waiting import TIMEOUT_SECONDS
 
-FORK_SERVER = Path(__file__).parent / "support" / "fork_server.py"
 YIELD_SOURCE = Path(__file__).parent / "support" / "sleep_for_yield.c"
 PRELOADED = ("tensorflow", "keras", "horovod.tensorflow", "h5py", "absl.logging", "click", "yaml")
 # Variables of a launcher of the tests. With PYTHONUNBUFFERED, mpirun mixes parts of the lines of different ranks.
@@ -91,19 +91,10 @@ def fork_server(
 
     @contextmanager
     def started(*modules: str, python: str = sys.executable, **variables: str) -> Iterator[list[str]]:
-        socket = str(tmp_path_factory.mktemp("fork") / "socket")
-        with subprocess.Popen(
-            [python, str(FORK_SERVER), "serve", socket, *modules],
-            env={"TF_CPP_MIN_LOG_LEVEL": "2"} | environment | variables,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as server:
-            assert server.stdin is not None
-            assert server.stdout is not None
-            assert server.stdout.readline() == "ready\n"
-            yield [sys.executable, "-I", "-S", str(FORK_SERVER), "run", socket]
-            server.stdin.close()
+        socket = tmp_path_factory.mktemp("fork") / "socket"
+        own = {"TF_CPP_MIN_LOG_LEVEL": "2"} | environment | variables
+        with forked_python.fork_server(socket, modules, own, python) as command:
+            yield command
 
     return started
 

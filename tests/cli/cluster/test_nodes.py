@@ -58,7 +58,7 @@ def test_standard_input_reaches_the_command_to_its_end(pods: None, workspace: st
     kubelet.answer = lambda command, stdin: (stdin, b"", 0)
     text = "ä" * 100_000
     with hvj_process("job", "node", "exec", "-j", "train", "-i", "--", "cat", stdin=subprocess.PIPE) as process:
-        assert process.communicate(text, timeout=120) == (text, "")
+        assert process.communicate(text) == (text, "")
 
 
 def test_a_shell_in_a_terminal_gets_every_key_and_the_terminal_size(
@@ -96,7 +96,7 @@ def test_ports_lead_to_a_pod_until_it_ends(pods: None, cluster: ClusterState, ku
             assert process.stderr.readline().startswith(f"error: port {ports[1]} of pod train-worker-0: ")
             cluster.api.delete(f"{cluster.pods}/train-worker-1")
             sentence = "error: pod train-worker-1 has ended, so its ports are no longer forwarded\n"
-            assert process.communicate(timeout=120) == ("", sentence)
+            assert process.communicate() == ("", sentence)
     assert process.returncode == 1
 
 

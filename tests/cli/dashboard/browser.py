@@ -125,4 +125,4 @@ def dashboard(*arguments: str, is_open: bool = True) -> Iterator[Browser]:
             browser.open()
         yield browser
         process.send_signal(signal.SIGINT)
-        assert process.wait(SECONDS) == INTERRUPTED
+        assert process.wait() == INTERRUPTED

@@ -11,6 +11,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
+from cli.program import SECONDS
 from support.api_client import wait_for
 
 DRIVER, PROGRAM = "/usr/bin/chromedriver", "/usr/bin/chromium"
@@ -27,7 +28,6 @@ FLAGS = (
     "--disable-dev-shm-usage",
     "--force-device-scale-factor=1",
 )
-SECONDS = 60
 SCHEMES, WIDTHS = ("light", "dark"), (360, 1280, 2560)
 AXE = importlib.resources.files("axe_playwright_python").joinpath("axe.min.js")
 SERIOUS = ("serious", "critical")

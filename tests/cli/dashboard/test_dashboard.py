@@ -15,7 +15,7 @@ import yaml
 from cli.cluster_state import ClusterState, condition
 from cli.dashboard.browser import Browser, dashboard, words
 from cli.kubelet import NODE, Kubelet
-from cli.program import hvj_process
+from cli.program import SECONDS, hvj_process
 from cli.service_account import account_kubeconfig
 from horovodjob_dashboard.page_session import HEADER
 from support.api_client import Api, Object, wait_for
@@ -192,19 +192,19 @@ def test_only_the_browser_that_opened_the_address_is_answered(browser: Browser, 
     path = f"/jobs/{cluster.namespace}/train"
     stranger = requests.Session()
     for given in (path, "/?token=wrong", "/static/dashboard.js"):
-        refused = stranger.get(f"{browser.origin}{given}", timeout=60)
+        refused = stranger.get(f"{browser.origin}{given}", timeout=SECONDS)
         assert (refused.status_code, "hvj dashboard" in refused.text) == (403, True)
     rebound = browser.get(path, headers={"Host": "attacker.example"})
     assert (rebound.status_code, "This dashboard answers as" in rebound.text) == (403, True)
     for origin in ("http://attacker.example", "null", browser.origin.replace("127.0.0.1", "127.0.0.2")):
         assert browser.post(f"{path}/terminate", {"uid": uid}, Origin=origin).status_code == 403
     assert not cluster.api.get(f"{cluster.jobs}/train")["spec"]["runPolicy"]["terminate"]
-    again = requests.get(browser.address, timeout=60, allow_redirects=False)  # an address is valid once
+    again = requests.get(browser.address, timeout=SECONDS, allow_redirects=False)  # an address is valid once
     assert (again.status_code, "Set-Cookie" in again.headers, "Location" in again.headers) == (403, False, False)
     thief = requests.Session()
     thief.cookies.update(browser.session.cookies)  # as a server at another port gets them
     for headers in ({}, {HEADER: ""}, {HEADER: "guessed"}):
-        answer = thief.get(f"{browser.origin}{path}", headers=headers, timeout=60)
+        answer = thief.get(f"{browser.origin}{path}", headers=headers, timeout=SECONDS)
         assert (answer.status_code, uid in answer.text) == (403 if headers else 200, False)
         stolen = thief.post(
             f"{browser.origin}{path}/terminate", data={"uid": uid}, headers=headers | {"Origin": browser.origin}
@@ -223,7 +223,7 @@ def test_an_address_with_a_token_leads_to_no_other_host(workspace: str, path: st
     with hvj_process("dashboard", "--no-browser", "-w", workspace) as process:
         assert process.stdout
         address = urlsplit(process.stdout.readline().strip())
-        with socket.create_connection(("127.0.0.1", address.port or 0), timeout=60) as connection:
+        with socket.create_connection(("127.0.0.1", address.port or 0), timeout=SECONDS) as connection:
             query = f"token={token}" if token else address.query
             request = f"GET {path}?{query} HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\n\r\n"
             connection.sendall(request.encode())
@@ -254,7 +254,7 @@ def test_the_browser_gets_the_address_in_a_private_file_and_not_in_its_arguments
         for address in (found[1], printed):  # each begins the session of one browser
             assert [Browser(address).open().status_code for _ in range(2)] == [200, 403]
         process.send_signal(signal.SIGINT)
-        process.wait(60)
+        process.wait()
         assert not file.parent.exists()
 
 
@@ -280,7 +280,7 @@ def test_each_context_has_its_own_pages(api: Api, cluster: ClusterState, tmp_pat
         assert (refused.status_code, "does not accept your credentials" in refused.text) == (401, True)
         assert browser.post(f"{job.replace('/1/', '/2/')}/terminate", {"uid": uid}).status_code == 401
         assert browser.get("/contexts/3/").status_code == 404
-        assert requests.get(f"{browser.origin}/contexts/1/", timeout=60).status_code == 403
+        assert requests.get(f"{browser.origin}/contexts/1/", timeout=SECONDS).status_code == 403
     with dashboard("--kubeconfig", str(path), "--context", "b/2") as browser:
         assert browser.get("/").status_code == 401
 

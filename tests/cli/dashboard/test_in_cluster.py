@@ -13,6 +13,7 @@ from cli.cluster_state import ClusterState
 from cli.dashboard.browser import words
 from cli.dashboard.in_cluster import OPERATOR, READER, Accounts, InCluster, in_cluster
 from cli.kubelet import NODE, Kubelet
+from cli.program import SECONDS
 from cli.proxy import proxy
 from cli.service_account import RBAC
 from horovodjob_dashboard.event_streams import STREAMS_OF_A_VIEWER
@@ -57,7 +58,9 @@ def target(first: requests.Response) -> str:
 def _status(api: Api, token: str) -> int:
     """What the API server answers to a token."""
     headers = {"Authorization": f"Bearer {token}"}
-    return requests.get(f"{api.server}/api", headers=headers, verify=str(api.authority_file), timeout=60).status_code
+    return requests.get(
+        f"{api.server}/api", headers=headers, verify=str(api.authority_file), timeout=SECONDS
+    ).status_code
 
 
 def test_each_viewer_sees_what_the_api_server_gives_to_their_token(
@@ -181,7 +184,7 @@ def test_a_cookie_that_another_port_got_is_worth_nothing(
     thief.cookies.update(viewer.session.cookies)
     for path in ("/", "/rows", "/changes", job, f"{job}/state", f"{job}/log/all", f"{job}/log/all.txt", "/cluster"):
         for headers in ({}, {HEADER: ""}, {HEADER: "guessed"}, {HEADER: str(viewer.session.cookies.values()[0])}):
-            answer = thief.get(f"{server.origin}{path}", headers=headers, timeout=60)
+            answer = thief.get(f"{server.origin}{path}", headers=headers, timeout=SECONDS)
             assert (answer.status_code, "train" in answer.text.replace(f"{job}", "")) == (
                 401 if headers else 200,
                 False,
@@ -189,9 +192,11 @@ def test_a_cookie_that_another_port_got_is_worth_nothing(
             assert str(viewer.session.headers[HEADER]) not in answer.text
     for action in ("suspend", "terminate"):
         headers = {"Origin": server.origin}
-        refused = thief.post(f"{server.origin}{job}/{action}", data={"uid": uid}, headers=headers, timeout=60)
+        refused = thief.post(f"{server.origin}{job}/{action}", data={"uid": uid}, headers=headers, timeout=SECONDS)
         assert refused.status_code == 403
-    assert thief.post(f"{server.origin}/sign-out", headers={"Origin": server.origin}, timeout=60).status_code == 403
+    assert (
+        thief.post(f"{server.origin}/sign-out", headers={"Origin": server.origin}, timeout=SECONDS).status_code == 403
+    )
     policy = api.get(f"{cluster.jobs}/train")["spec"]["runPolicy"]
     assert (policy["suspend"], policy["terminate"], viewer.status("/")) == (False, False, 200)
 
@@ -239,7 +244,7 @@ def test_only_forms_of_the_dashboard_itself_change_jobs(
         for target in (f"{path}/suspend", f"{path}/resume", f"{path}/terminate", "/sign-out"):
             assert viewer.post(target, {"uid": uid}, **headers).status_code == 403
         assert server.visitor().post("/sign-in", {"token": "abc"}, **headers).status_code == 403
-    nameless = viewer.session.post(f"{server.origin}{path}/terminate", data={"uid": uid}, timeout=60)
+    nameless = viewer.session.post(f"{server.origin}{path}/terminate", data={"uid": uid}, timeout=SECONDS)
     assert (nameless.status_code, "other pages" in nameless.text) == (403, True)
     assert viewer.status(f"{path}/terminate") == 405
     policy = api.get(f"{cluster.jobs}/train")["spec"]["runPolicy"]
@@ -279,7 +284,7 @@ def test_a_viewer_has_a_limit_of_streams_and_others_still_have_theirs(server: In
         changes.next()
     for each in streams:
         each.close()
-    wait_for("a free stream", lambda: also_greedy.get("/changes", stream=True).status_code == 200, seconds=5)
+    wait_for("a free stream", lambda: also_greedy.get("/changes", stream=True).status_code == 200)
 
 
 def test_a_viewer_who_looks_at_one_page_after_the_other_has_one_stream(
@@ -336,7 +341,7 @@ def test_the_log_names_users_and_has_no_token(
     session = str(viewer.session.cookies[f"horovodjob_session_{urlsplit(server.origin).port}"])
     secret = str(viewer.session.headers[HEADER])
     for header in (f"Authorization: Bearer {token}\x01", f"Cookie: horovodjob_session={session}\x01", f"{token} x: y"):
-        with socket.create_connection(("127.0.0.1", urlsplit(server.origin).port or 0), timeout=60) as connection:
+        with socket.create_connection(("127.0.0.1", urlsplit(server.origin).port or 0), timeout=SECONDS) as connection:
             connection.sendall(f"GET / HTTP/1.1\r\nHost: localhost\r\n{header}\r\n\r\n".encode())
             assert b" 400 " in connection.recv(4096)
     viewer.post("/sign-out", {})

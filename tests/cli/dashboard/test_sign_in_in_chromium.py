@@ -13,8 +13,9 @@ from selenium.webdriver.support import expected_conditions
 from selenium.webdriver.support.wait import WebDriverWait
 
 from cli.cluster_state import ClusterState
-from cli.dashboard.chromium import SECONDS, Chromium
+from cli.dashboard.chromium import Chromium
 from cli.dashboard.in_cluster import OPERATOR, Accounts, in_cluster
+from cli.program import SECONDS
 from support.api_client import Api, Object, wait_for
 
 

@@ -32,7 +32,7 @@ def copy(cluster: ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def run(*words: str) -> tuple[int, str]:
         with hvj_process("cp", "--image", "trainer:1", *words) as process:
             cluster.start_pod_of_hvj(NODE)
-            errors = process.communicate(timeout=120)[1]
+            errors = process.communicate()[1]
         assert cluster.pods_of_hvj() == []
         return process.returncode, errors
 

@@ -256,7 +256,7 @@ def test_create_with_wait_exits_with_the_exit_code_of_the_job(tmp_path: Path, cl
         assert process.stderr
         assert process.stderr.readline().endswith(" Queued\n")
         cluster.fail(exit_code=4)
-        stdout, _ = process.communicate(timeout=120)
+        stdout, _ = process.communicate()
     assert (process.returncode, stdout) == (4, '"failed"\n')
 
 

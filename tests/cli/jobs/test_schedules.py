@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import json
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,7 @@ import pytest
 import yaml
 
 from cli.cluster_state import TIME, ClusterState, condition
-from cli.program import Hvj, hvj_process
+from cli.program import Hvj, Process, hvj_process
 from horovodjob.client.cluster import kube
 from horovodjob.client.jobs import owned_jobs
 from support.api_client import ROOT, Api, Object, wait_for
@@ -155,7 +154,7 @@ def schedule(api: Api, workspace: str, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @contextlib.contextmanager
-def started(schedule: Schedule, job: Object) -> Iterator[tuple[subprocess.Popen[str], Object, str]]:
+def started(schedule: Schedule, job: Object) -> Iterator[tuple[Process, Object, str]]:
     """The process of a Job's pod, the pod, and the name of the training that it has created."""
     pod = schedule.pod(job)
     name = job["metadata"]["name"]
@@ -170,9 +169,9 @@ def trainings(schedule: Schedule, *names: str) -> list[Object]:
     return [each for each in found if not names or each["metadata"]["name"] in names]
 
 
-def output(process: subprocess.Popen[str]) -> tuple[int, str]:
+def output(process: Process) -> tuple[int, str]:
     """Exit code and standard error of a process that ends."""
-    error = process.communicate(timeout=120)[1]
+    error = process.communicate()[1]
     return process.returncode, error
 
 

@@ -83,7 +83,7 @@ def trials(cluster: ClusterState) -> Trials:
 def error_of(*arguments: str) -> str:
     """The error of a command line that would follow jobs without end if it did not fail."""
     with hvj_process(*arguments) as process:
-        _, stderr = process.communicate(timeout=120)
+        _, stderr = process.communicate()
     assert process.returncode in (1, 2)
     return str(stderr)
 
@@ -132,7 +132,7 @@ def test_a_sweep_that_was_killed_goes_on_without_its_file_in_two_programs_and_fi
         trials.until(*six)
         trials.succeed("digits-4", 0.85)
         trials.succeed("digits-5", 0.75)
-        ends = [json.loads(process.communicate(timeout=120)[0]) for process in (one, other)]
+        ends = [json.loads(process.communicate()[0]) for process in (one, other)]
     assert [end["trial"] for end in ends] == [2, 2]
 
     assert trials.names() == six
@@ -156,7 +156,7 @@ def test_failures_in_a_row_end_a_sweep_and_another_search_cannot_continue_it(
         for number in range(3):
             trials.until(*(f"digits-{each}" for each in range(min(number + 2, 3))))
             cluster.fail(f"digits-{number}", conditions=[condition("Failed", "RankFailed", "rank 1 ended")])
-        _, stderr = process.communicate(timeout=120)
+        _, stderr = process.communicate()
     assert process.returncode == 1
     assert stderr.splitlines()[-1] == (
         "error: 3 trials in a row failed, the last is job digits-2: rank 1 ended; no more are created: correct the job "
@@ -170,7 +170,7 @@ def test_trials_of_other_code_are_never_compared_and_asked_for(hvj: Hvj, trials:
     with hvj_process("sweep", "-f", str(file), "--trials", "1", "--parallel", "1") as process:
         trials.until("digits-0")
         trials.succeed("digits-0", 0.99)
-        first, *others = process.communicate(timeout=120)[1].splitlines()
+        first, *others = process.communicate()[1].splitlines()
     assert (
         "sweep digits searches by val_accuracy, minimized or maximized as its programs declare "
         "(--goal min or max to choose): 1 trial of lr, nodes" in first
@@ -184,12 +184,12 @@ def test_trials_of_other_code_are_never_compared_and_asked_for(hvj: Hvj, trials:
     with hvj_process(*start, "--new") as process:
         trials.until("digits-0", "digits-1")
         trials.succeed("digits-1", 0.5)
-        stdout, stderr = process.communicate(timeout=120)
+        stdout, stderr = process.communicate()
     assert (json.loads(stdout)["job"], "have another setup: not compared" in stderr) == ("digits-1", True), stderr
     with hvj_process(*start[:3], "--trials", "2") as process:  # continues the new ones without being asked again
         trials.until("digits-0", "digits-1", "digits-2")
         trials.succeed("digits-2", 0.4)
-        assert json.loads(process.communicate(timeout=120)[0])["job"] == "digits-1"
+        assert json.loads(process.communicate()[0])["job"] == "digits-1"
     assert hvj("sweep", "best", "digits").data["job"] == "digits-1"
     shown = hvj("sweep", "show", "digits", "-o", "table")
     setups = [each["setup"] for each in hvj("sweep", "show", "digits").data]
@@ -201,7 +201,7 @@ def test_a_wrong_metric_is_seen_at_the_first_report_and_corrected(hvj: Hvj, tria
     with hvj_process("sweep", "-f", str(file), "--metric", "val_acc", "--trials", "2") as process:
         trials.until("digits-0", "digits-1")
         trials.train("digits-0", 0.5)
-        stderr = process.communicate(timeout=120)[1]
+        stderr = process.communicate()[1]
     assert process.returncode == 1
     assert stderr.splitlines()[-1].startswith(
         "error: trial 0 reports no val_acc, but val_accuracy; `hvj sweep resume digits"
@@ -219,7 +219,7 @@ def test_a_search_that_needs_a_direction_ends_at_the_first_report_without_one_an
     with hvj_process("sweep", "-f", str(file), "--trials", "2") as process:
         trials.until("digits-0", "digits-1")
         trials.train("digits-0", 0.9, mode=None)
-        stderr = process.communicate(timeout=120)[1]
+        stderr = process.communicate()[1]
     assert (process.returncode, stderr.splitlines()[-1]) == (
         1,
         "error: the program of trial 0 does not declare whether a low or a high val_accuracy is best, which the search "
@@ -243,7 +243,7 @@ def test_a_search_that_needs_no_direction_has_no_best_trial_without_one_but_both
         trials.until("digits-0", "digits-1")
         trials.succeed("digits-0", 0.9, mode=None)
         trials.succeed("digits-1", 0.5, mode=None)
-        stderr = process.communicate(timeout=120)[1]
+        stderr = process.communicate()[1]
     ends = "the lowest is 0.5 of trial 1, the highest 0.9 of trial 0"
     assert (process.returncode, ends in stderr.splitlines()[-1], "the best so far" in stderr) == (1, True, False)
     assert ends in hvj("sweep", "show", "digits").stderr
@@ -259,7 +259,7 @@ def test_a_trial_that_declares_the_opposite_of_others_ends_a_sweep_unless_the_us
         trials.until("digits-0", "digits-1")
         trials.succeed("digits-0", 0.9)
         trials.train("digits-1", 0.5, mode="min")
-        stderr = process.communicate(timeout=120)[1]
+        stderr = process.communicate()[1]
     assert process.returncode == 1
     assert "error: trial 1 declares min for val_accuracy, and the sweep maximizes val_accuracy" in stderr
     trials.succeed("digits-1", 0.5, mode="min")
@@ -273,11 +273,9 @@ def test_a_metric_that_only_some_epochs_have_is_waited_for_until_the_first_trial
     with hvj_process("sweep", "-f", str(file), "--metric", "score", "--goal", "max", "--parallel", "1") as process:
         trials.until("digits-0")
         trials.train("digits-0", 0.5)
-        assert process.stderr
-        while "trial 0 reports no score, but val_accuracy, so far" not in (line := process.stderr.readline()):
-            assert line
+        process.until("trial 0 reports no score, but val_accuracy, so far")
         trials.succeed("digits-0", 0.5)
-        stderr = process.communicate(timeout=120)[1]
+        stderr = process.communicate()[1]
     assert (process.returncode, trials.names()) == (1, ["digits-0"])
     assert "error: trial 0 reports no score, but val_accuracy; `hvj sweep resume digits" in stderr
 

@@ -38,7 +38,7 @@ def test_wait_follows_the_job_until_it_succeeds(cluster: ClusterState, job: Obje
         assert process.stderr
         assert process.stderr.readline().endswith(" Running\n")
         cluster.succeed()
-        stdout, stderr = process.communicate(timeout=120)
+        stdout, stderr = process.communicate()
     assert (process.returncode, stdout) == (0, "")
     assert stderr.endswith(" Succeeded, exit code 0\n")
 
@@ -81,7 +81,7 @@ def test_a_job_that_is_deleted_during_the_wait_is_not_found(cluster: ClusterStat
         assert process.stderr
         process.stderr.readline()
         cluster.api.delete(f"{cluster.jobs}/train")
-        _, stderr = process.communicate(timeout=120)
+        _, stderr = process.communicate()
     assert process.returncode == 3
     assert stderr == f"error: job train was deleted from workspace {cluster.namespace}\n"
 
@@ -99,7 +99,7 @@ def test_wait_continues_after_an_interrupted_connection(cluster: ClusterState, j
             assert process.stderr.readline().endswith(" Restarting\n")  # the watch is established
             way.cut()
             cluster.succeed()
-            assert process.wait(120) == 0
+            assert process.wait() == 0
 
 
 def test_an_interrupt_ends_the_wait_at_once_and_does_not_change_the_job(cluster: ClusterState, job: Object) -> None:
@@ -107,7 +107,7 @@ def test_an_interrupt_ends_the_wait_at_once_and_does_not_change_the_job(cluster:
         assert process.stderr
         process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=120) == ("", "\n")
+        assert process.communicate() == ("", "\n")
     assert process.returncode == 130
     assert cluster.api.get(f"{cluster.jobs}/train")["status"]["phase"] == "Running"
 
@@ -125,7 +125,7 @@ def test_wait_never_lists_jobs(cluster: ClusterState, job: Object, control_plane
         assert process.stderr
         process.stderr.readline()
         cluster.succeed()
-        process.communicate(timeout=120)
+        process.communicate()
     requests = [json.loads(line) for line in control_plane.audit_log.read_text().splitlines()]
     mine = [each for each in requests if each.get("objectRef", {}).get("namespace") == cluster.namespace]
     assert {each["verb"] for each in mine if each.get("userAgent") == "hvj"} == {"get", "watch"}

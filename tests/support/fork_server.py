@@ -1,11 +1,11 @@
-"""Python processes that start with TensorFlow imported: a server forks one for each client.
+"""Python processes that start with modules imported: a server forks one for each client.
 
     python fork_server.py serve SOCKET MODULE ...
     python -I -S fork_server.py run SOCKET [-m MODULE | -c CODE | SCRIPT] [ARGUMENT ...]
 
 A client represents its forked process: it sends its environment, working directory and standard streams, forwards
 signals and ends with the same exit code. When its stdin is closed, the server ends with all processes that it forked.
-The import of TensorFlow takes several CPU seconds for each rank, and few tests test it.
+The import of TensorFlow takes several CPU seconds for each rank, that of `hvj` one, and few tests test it.
 """
 
 import gc
@@ -55,11 +55,16 @@ def run(path: str, arguments: list[str]) -> NoReturn:
     os._exit(code)
 
 
-def receive_request(connection: socket.socket) -> Request:
-    """The request of a client that has just connected."""
+def receive_request(connection: socket.socket) -> Request | None:
+    """The request of a client that has just connected, unless it has ended already."""
     length, streams, _, _ = socket.recv_fds(connection, NUMBER_BYTES, len(STREAMS))
     body = connection.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
-    arguments, environment, directory = json.loads(body)
+    try:
+        arguments, environment, directory = json.loads(body)
+    except ValueError:  # it was killed
+        for stream in streams:
+            os.close(stream)
+        return None
     return Request(arguments, environment, directory, streams)
 
 
@@ -94,7 +99,9 @@ class ForkServer:
 
     def _fork(self) -> Request | None:
         connection, _ = self.listener.accept()
-        request = receive_request(connection)
+        if (request := receive_request(connection)) is None:
+            connection.close()
+            return None
         pid = os.fork()
         if pid == 0:
             for inherited in (self.listener, connection, *(client for client, _ in self.clients.values())):
@@ -136,8 +143,6 @@ def become(request: Request) -> None:
     import random
     import runpy
 
-    import numpy as np
-
     for stream, received in zip(STREAMS, request.streams, strict=True):
         os.dup2(received, stream)
         os.close(received)
@@ -146,7 +151,8 @@ def become(request: Request) -> None:
     os.environ.update(request.environment)
     os.chdir(request.directory)
     random.seed()
-    np.random.seed()  # else all processes have the server's
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()  # else all processes have the server's
     sys.path[:0] = filter(None, request.environment.get("PYTHONPATH", "").split(os.pathsep))
     kind, *others = request.arguments
     if kind == "-m":
