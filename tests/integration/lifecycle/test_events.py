@@ -8,7 +8,6 @@ import pytest
 from integration.conftest import marker_event
 from support.api_client import Api, ApiError, wait_for
 from support.job_driver import Job
-from support.operator_process import Operator
 
 Submit = Callable[..., Job]
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
@@ -76,22 +75,3 @@ def test_events_are_posted_again_after_an_outage(submit_job: Submit, event_outag
     event_outage.end()
     job.advance_to("Succeeded", since="Starting")
     wait_for("the last event", lambda: job.events()["Succeeded"] == 1)
-
-
-def test_no_event_is_posted_twice_when_the_operator_is_killed_in_each_phase(
-    submit_job: Submit, operator: Operator
-) -> None:
-    job = submit_job(runPolicy={"suspend": True})
-    for phase, step in (
-        ("Suspended", lambda: None),
-        ("Queued", lambda: job.suspend(False)),
-        ("Running", lambda: job.advance_to("Running", since="Queued")),
-        ("Restarting", lambda: job.end("launcher", 1)),
-        ("Failed", lambda: job.edit_policy(terminate=True)),
-    ):
-        step()
-        job.wait(phase)
-        operator.kill()
-        operator.start()
-    submit_job("other").advance_to("Queued")
-    assert [reason for reason, count in job.events().items() if count > 1] == []

@@ -177,14 +177,6 @@ def test_the_kstatus_result_of_every_phase_is_right(submit_job: Submit, operator
     assert kstatus([job.get()]) == ["Current"]
 
 
-@pytest.mark.parametrize(
-    ("policy", "left"), [("Running", {"launcher"}), ("All", set()), ("None", {"launcher", "worker-0"})]
-)
-def test_clean_pod_policy_selects_the_pods_to_delete(submit_job: Submit, policy: str, left: set[str]) -> None:
-    job = submit_job(worker={"replicas": 1, "gpus": 0}, runPolicy={"cleanPodPolicy": policy}).advance_to("Succeeded")
-    wait_for("the clean-up", lambda: set(job.pods()) == left)
-
-
 def test_a_failed_worker_keeps_its_log_and_the_others_are_deleted_with_one_request(
     submit_job: Submit, control_plane: OperatorControlPlane
 ) -> None:

@@ -6,10 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import pytest
 
 from support.api_client import Api, wait_for
 from support.control_plane.operator_control_plane import OperatorControlPlane
@@ -18,25 +15,6 @@ from support.operator_process import Operator
 
 Submit = Callable[..., Job]
 Restart = Callable[..., None]
-
-
-def test_an_operator_killed_in_each_phase_continues_the_job(submit_job: Submit, operator: Operator) -> None:
-    job = submit_job()
-    for phase, step in (("Queued", None), ("Starting", job.schedule), ("Running", job.run)):
-        if step:
-            step()
-        job.wait(phase)
-        operator.kill()
-        operator.start()
-    operator.kill()
-    job.end("launcher", 0)
-    operator.start()
-    status = job.wait("Succeeded")
-    assert (status["attempt"], status["restarts"], status["preemptions"]) == (1, 0, 0)
-    wait_for("the clean-up", lambda: set(job.pods()) == {"launcher"})
-    wait_for("the last event", lambda: job.events()["Succeeded"])
-    # An event that was pending at the kill may be missing; none is posted twice.
-    assert set(job.events().values()) == {1}
 
 
 def test_a_running_job_without_a_status_gets_one_in_a_single_write(
@@ -49,39 +27,6 @@ def test_a_running_job_without_a_status_gets_one_in_a_single_write(
     operator.start()
     assert job.wait("Running")["attempt"] == 1
     assert control_plane.calls(job.namespace)["patch horovodjobs/status"] == writes + 1
-
-
-@pytest.mark.parametrize(
-    "killed_when", ["before the first pod", "after the Secret", "between two workers", "before the hosts"]
-)
-def test_an_operator_killed_between_two_writes_completes_them(
-    submit_job: Submit, operator: Operator, api: Api, killed_when: str
-) -> None:
-    job = submit_job()
-    job.wait("Queued")
-    job.wait_for_pods()
-    wait_for("its event", lambda: job.events()["Created"])
-    operator.kill()
-    # The state of the cluster, had the operator died at this moment.
-    missing = {
-        "before the first pod": ("launcher", "worker-0", "worker-1"),
-        "after the Secret": ("launcher", "worker-0", "worker-1"),
-        "between two workers": ("worker-1",),
-        "before the hosts": (),
-    }[killed_when]
-    for role in missing:
-        job.delete_pod(role)
-    if killed_when == "before the first pod":
-        api.delete(job.secret_path)
-    if killed_when == "before the hosts":
-        job.schedule()
-        for role in ("worker-0", "worker-1"):
-            job.start(role)
-    operator.start()
-    placed = "Starting" if killed_when == "before the hosts" else "Queued"
-    job.wait(placed)
-    job.advance_to("Succeeded", since=placed)
-    assert (job.status["attempt"], job.events()["Created"]) == (1, 1)
 
 
 def test_a_failure_during_downtime_is_handled_after_the_restart(submit_job: Submit, operator: Operator) -> None:
@@ -103,13 +48,6 @@ def test_a_job_deleted_during_downtime_is_not_in_the_caches_after_the_restart(
     operator.start()
     assert submit_job("next").advance_to("Succeeded").status["exitCode"] == 0
     assert job.pods() == {}
-
-
-def test_twenty_jobs_at_once_succeed(submit_job: Submit) -> None:
-    jobs = [submit_job(f"job-{number}", worker={"replicas": 1, "gpus": 0}) for number in range(20)]
-    with ThreadPoolExecutor(len(jobs)) as pool:
-        list(pool.map(lambda job: job.advance_to("Succeeded"), jobs))
-    assert {job.status["restarts"] for job in jobs} == {0}
 
 
 def test_a_signal_shuts_the_operator_down_gracefully(submit_job: Submit, operator: Operator) -> None:
