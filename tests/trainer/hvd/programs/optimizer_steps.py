@@ -58,6 +58,8 @@ class Way:
     """Whether the gradients of one rank overflow in one step."""
     ranks: int | None = None
     """Number of ranks that train together, if not all do."""
+    eager: bool = False
+    """Whether each step runs eagerly: for the arithmetic of Keras, which is that of the other ways."""
 
 
 def excluding(names: list[str]) -> Any:
@@ -92,15 +94,15 @@ def settings() -> dict[str, Way]:
     bf16, fp16 = hvd.Compression.bf16, hvd.Compression.fp16
     decay = optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
     return {
-        "momentum": Way(lambda: sgd(0.1, momentum=0.9, nesterov=True)),
-        "schedule": Way(lambda: sgd(decay)),
-        "clipnorm": Way(lambda: sgd(0.5, clipnorm=0.05)),
-        "global_clipnorm": Way(lambda: sgd(0.5, global_clipnorm=0.05)),
-        "clipvalue": Way(lambda: sgd(0.5, clipvalue=0.01)),
-        "moving average": Way(lambda: adam(0.02, use_ema=True, ema_overwrite_frequency=3, amsgrad=True)),
-        "weight decay": Way(lambda: adam(0.02, weight_decay=0.2)),
-        "excluded from weight decay": Way(lambda: excluding(["bias"])),
-        "loss scale factor": Way(lambda: sgd(0.1, loss_scale_factor=64.0)),
+        "momentum": Way(lambda: sgd(0.1, momentum=0.9, nesterov=True), eager=True),
+        "schedule": Way(lambda: sgd(decay), eager=True),
+        "clipnorm": Way(lambda: sgd(0.5, clipnorm=0.05), eager=True),
+        "global_clipnorm": Way(lambda: sgd(0.5, global_clipnorm=0.05), eager=True),
+        "clipvalue": Way(lambda: sgd(0.5, clipvalue=0.01), eager=True),
+        "moving average": Way(lambda: adam(0.02, use_ema=True, ema_overwrite_frequency=3, amsgrad=True), eager=True),
+        "weight decay": Way(lambda: adam(0.02, weight_decay=0.2), eager=True),
+        "excluded from weight decay": Way(lambda: excluding(["bias"]), eager=True),
+        "loss scale factor": Way(lambda: sgd(0.1, loss_scale_factor=64.0), eager=True),
         "accumulation": Way(lambda: sgd(0.1, gradient_accumulation_steps=2, global_clipnorm=0.05)),
         "accumulation of slices": Way(lambda: sgd(0.1, gradient_accumulation_steps=2), model=word_model),
         "passes, averaged": Way(
@@ -164,7 +166,7 @@ def trained(way: Way, rows: slice, distributed: bool) -> tuple[Any, Any, Any]:
         optimizer = hvd.DistributedOptimizer(optimizer, **way.arguments(model))
     # The single process is only the measure, and a few eager steps are faster than tracing one.
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer, loss, run_eagerly=not distributed)
+    model.compile(optimizer, loss, run_eagerly=way.eager or not distributed)
     model.optimizer.build(model.trainable_variables)  # otherwise the first step is traced twice
     before = flat(model.weights)
     for step in range(STEPS):
