@@ -71,14 +71,19 @@ def kubectl_completions(*words: str) -> list[str]:
 
 
 @functools.cache
-def hvj_command() -> list[str]:
-    """The command line of `hvj` in a process that has imported it: few tests test the start of the program."""
+def preloaded_python() -> list[str]:
+    """Python in a process that has imported `hvj` and dashboard: few tests test the start of a program."""
     started = contextlib.ExitStack()
     atexit.register(started.close)
     directory = started.enter_context(tempfile.TemporaryDirectory())
     modules = [f"horovodjob_cli.commands.{each.name}" for each in pkgutil.iter_modules(commands.__path__)]
     modules += ["horovodjob_dashboard.application", "kubernetes.client.api.core_v1_api", "kubernetes.watch"]
-    return [*started.enter_context(fork_server(Path(directory, "socket"), modules, os.environ)), str(PROGRAM)]
+    return started.enter_context(fork_server(Path(directory, "socket"), modules, os.environ))
+
+
+def hvj_command(*arguments: str) -> list[str]:
+    """A command line of `hvj`."""
+    return [*preloaded_python(), str(PROGRAM), *arguments]
 
 
 class Process(subprocess.Popen[str]):
@@ -106,7 +111,7 @@ class Process(subprocess.Popen[str]):
 def hvj_process(*arguments: str, **settings: Any) -> Iterator[Process]:
     """A process of `hvj` with pipes; it is killed at the end if it still runs."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with Process([*hvj_command(), *arguments], **{**pipes, **settings}) as process:
+    with Process(hvj_command(*arguments), **{**pipes, **settings}) as process:
         try:
             yield process
         finally:
@@ -159,7 +164,7 @@ def terminal(*arguments: str, columns: int = 80) -> Iterator[Terminal]:
     controller, screen = pty.openpty()
     environment = os.environ | {"COLUMNS": str(columns), "LINES": "24", "TERM": "xterm"}
     with subprocess.Popen(
-        [*hvj_command(), *arguments],
+        hvj_command(*arguments),
         stdin=screen,
         stdout=screen,
         stderr=screen,

@@ -5,14 +5,13 @@ import itertools
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import requests
 
 from cli.dashboard.browser import Browser
-from cli.program import SECONDS
+from cli.program import SECONDS, preloaded_python
 from cli.service_account import RBAC
 from support.api_client import Api, Object, wait_for
 
@@ -68,7 +67,7 @@ def in_cluster(
 ) -> Iterator[InCluster]:
     """The process, without kubeconfig and with an environment that has no credentials."""
     log = directory / f"dashboard-{next(NUMBERS)}.log"
-    command = [sys.executable, "-m", "horovodjob_dashboard", "--port=0", "--review-seconds=0.5"]
+    command = [*preloaded_python(), "-m", "horovodjob_dashboard", "--port=0", "--review-seconds=0.5"]
     command += [
         f"--url={url}",
         f"--server={server or api.server}",

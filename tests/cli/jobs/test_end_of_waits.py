@@ -12,7 +12,7 @@ import pytest
 from cli.cluster.kueue_objects import QUEUE, Kueue
 from cli.cluster.nodes import Nodes
 from cli.cluster_state import ClusterState, condition
-from cli.program import PROGRAM, Hvj, Process, hvj_process
+from cli.program import Hvj, Process, hvj_command, hvj_process
 from horovodjob import Client, NotFound, Stalled, TimedOut
 from horovodjob.client.jobs import wait_limit
 from support.api_client import Api, Object, wait_for
@@ -45,12 +45,14 @@ def test_each_command_that_waits_ends_at_a_job_that_only_the_user_can_mend(clust
         "digits-0": ("sweep", "-f", "sweep.yaml"),
         "streamed": ("job", "file", "stream", "-j", "streamed", "-f", "stdout.txt"),
     }
-    running = {name: Process([PROGRAM, *words], stderr=subprocess.PIPE, text=True) for name, words in commands.items()}
+    running = {
+        name: Process(hvj_command(*words), stderr=subprocess.PIPE, text=True) for name, words in commands.items()
+    }
     for name in running:
         wait_for(f"job {name}", lambda: cluster.api.find(f"{cluster.jobs}/{name}"))  # noqa: B023
         cluster.report(name, phase="Queued", executionState="queued", conditions=STALLED)
-    running["attached"] = Process([PROGRAM, "attach", "waited"], stderr=subprocess.PIPE, text=True)
-    running["logs"] = Process([PROGRAM, "job", "logs", "-f", "-n", "waited"], stderr=subprocess.PIPE, text=True)
+    running["attached"] = Process(hvj_command("attach", "waited"), stderr=subprocess.PIPE, text=True)
+    running["logs"] = Process(hvj_command("job", "logs", "-f", "-n", "waited"), stderr=subprocess.PIPE, text=True)
     for name, process in running.items():
         errors = process.communicate()[1]
         job = {"attached": "waited", "logs": "waited"}.get(name, name)
