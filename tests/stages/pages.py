@@ -1,4 +1,4 @@
-"""Check the Markdown pages: lines of at most 120 characters, links, and figures quoted from docs/performance.md.
+"""Check the Markdown pages: long lines, commands, links, and figures quoted from docs/performance.md.
 
     python tests/stages/pages.py [--wrap]
 
@@ -23,6 +23,8 @@ FIGURE = re.compile(r"\d+(?:[.,]\d+)*(?: ?%| [µm]?s\b| [kMG]?B\b| min\b)?")
 FENCE = re.compile(r"^\s*(```|~~~)")
 CODE_BLOCK = re.compile(r"^\s*```.*?^\s*```$", re.MULTILINE | re.DOTALL)
 ITEM = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+")
+COMMAND = re.compile(r"(?:python3? -m|(?:mpirun|kubectl|helm|hvj|az|docker|git|pip) [a-z-]+) ")
+TWO_COMMANDS = re.compile(r"(?<!\S)(python -m horovodjob_trainer|hvj|kubectl|helm) [^|;&#]*(?<=[^|;&#] )\1 ")
 HEADING = re.compile(r"^#+ +(.*?) *$")
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 # A word is not broken within code, and none begins a line that would make it an item, a heading or a row.
@@ -36,7 +38,9 @@ def main() -> int:
     if "--wrap" in sys.argv[1:]:
         for page in pages:
             page.write_text("".join(wrapped(page.read_text())))
-    violations = [violation for page in pages for violation in (*_long_lines(page), *_wrong_links(page))]
+    violations = [
+        violation for page in pages for violation in (*_long_lines(page), *_joined_commands(page), *_wrong_links(page))
+    ]
     print(*violations, sep="\n", end="\n" if violations else "")
     return 1 if violations else 0
 
@@ -63,6 +67,18 @@ def _long_lines(page: Path) -> Iterator[str]:
             if is_prose and _is_long(line):
                 length = len(line.rstrip("\n"))
                 yield f"{_name(page)}:{number}: {length} characters: run `python tests/stages/pages.py --wrap`"
+        at += len(passage)
+
+
+def _joined_commands(page: Path) -> Iterator[str]:
+    """Commands that have become prose, or one line of code, when somebody has wrapped a page."""
+    at = 1
+    for passage, is_prose in _passages(page.read_text()):
+        text = " ".join(passage).lstrip()
+        if is_prose and COMMAND.match(text):
+            yield f"{_name(page)}:{at}: a command in prose: put commands into a block of code, one a line"
+        elif not is_prose and not text.startswith(("|", "<")) and TWO_COMMANDS.search(text):
+            yield f"{_name(page)}:{at}: two commands in one line of code"
         at += len(passage)
 
 
