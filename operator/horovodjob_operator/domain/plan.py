@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from horovodjob.api.constants import CleanPodPolicy, Gang, Phase, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.checks.backoff import restart_at
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.pods.attempt_pods import (
@@ -111,9 +110,8 @@ def plan_for(context: JobContext, outcome: Outcome | None) -> Plan:
             return _plan_for_refused_job(context, observed.refusal, requeue_at)
         case _:
             plan = _plan_for_attempt(context, context.next_time(requeue_at, observed.retry_at))
-            # A job can have pods and no Workload, such as when Kueue was removed: they end without being replaced.
             is_early = context.next_time(observed.retry_at) is not None and not context.is_resizable
-            return plan.without_creations() if is_early or not context.has_quota else plan
+            return plan if outcome.creates_pods and not is_early else plan.without_creations()
 
 
 def _plan_for_refused_job(context: JobContext, refusal: Refusal, requeue_at: datetime | None) -> Plan:
@@ -223,9 +221,7 @@ def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:
         return Plan(delete_pods=stale | pod_names(outdated), delete_pod_groups=groups, requeue_at=requeue_at)
     if others := context.workers_of_other_release:
         return Plan(delete_pods=stale | pod_names(others), requeue_at=requeue_at)
-    is_started = job.status.phase is Phase.RUNNING and not context.is_resizable
-    earliest = restart_at(job, context.now)
-    if is_started or (earliest and context.now < earliest and launcher is None):
+    if job.status.phase is Phase.RUNNING and not context.is_resizable:
         return Plan(delete_pods=stale, requeue_at=requeue_at)
     if job.spec.scheduling.gang is not Gang.NONE and _has_only_terminating_pods(observed):
         # They are still members of the group: if they counted, some of the new pods could be scheduled alone.

@@ -28,7 +28,7 @@ def restart_backoff(context: JobContext) -> Outcome | None:
         return None
     # The failed attempt set the reason and the message, and they still apply.
     reason, message = context.stored_reason or (Reason.RANK_FAILED, "")
-    return Outcome(Phase.RESTARTING, reason, message, requeue_at=at)
+    return Outcome(Phase.RESTARTING, reason, message, requeue_at=at, creates_pods=False)
 
 
 def requeue_backoff(context: JobContext) -> Outcome | None:

@@ -14,6 +14,7 @@ Starting ----------------> Running -----------------------> Succeeded
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from horovodjob_operator.domain.checks import (
     backoff,
@@ -73,4 +74,6 @@ CHECKS: tuple[Callable[[JobContext], Outcome | None], ...] = (
 
 def compute_outcome(context: JobContext) -> Outcome:
     """The outcome of the first check that has one; the last check always has one."""
-    return next(outcome for check in CHECKS if (outcome := check(context)))
+    outcome = next(outcome for check in CHECKS if (outcome := check(context)))
+    # A job can have pods and no Workload, such as when Kueue was removed: they end without being replaced.
+    return outcome if context.has_quota else replace(outcome, creates_pods=False)
