@@ -1,8 +1,8 @@
 """The operator under load, beside the floor: the same objects from a minimal client, on fake nodes.
 
-    .venv/bin/python benchmarks/load.py [ROW ...] [--ways floor operator] [--rounds 3] [--scale 0.1]
+    .venv/bin/python benchmarks/load.py [ROW ...] [--systems floor operator] [--rounds 3] [--scale 0.1]
 
-Rows: burst-200, burst-1000, wide, mixed, history, idle, queued, queued-strict; all without a name. Each way of a row
+Rows: burst-200, burst-1000, wide, mixed, history, idle, queued, queued-strict; all without a name. Each system of a row
 has a control plane, a scheduler and kwok of its own, which this program starts and ends; kwok is built at the first
 run. The environment variable MPI_OPERATOR adds the mpi-operator with this path. `floor+status` is the floor with status
 writes and events.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import uvloop
 from fake_cluster import FakeCluster
 from load_rows import ROWS, Figures
-from load_ways import WAYS, WayEnded
+from load_systems import SYSTEMS, SystemEnded
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,10 @@ TARGETS = (
 )
 
 
-def measure(row: str, way: str, scale: float) -> Figures:
-    """One row, one way, on a cluster of its own."""
+def measure(row: str, system: str, scale: float) -> Figures:
+    """One row with one system, on a cluster of its own."""
     with FakeCluster() as cluster, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(ROWS[row].measure(WAYS[way](cluster), scale))
+        return runner.run(ROWS[row].measure(SYSTEMS[system](cluster), scale))
 
 
 def medians(rounds: list[Figures]) -> Figures:
@@ -80,29 +80,29 @@ def medians(rounds: list[Figures]) -> Figures:
     return {figure: statistics.median(one[figure] for one in rounds) for figure in rounds[0]} if rounds else {}
 
 
-def run_row(row: str, ways: list[str], rounds: int, scale: float) -> dict[str, Figures]:
-    """Figures of each way; the ways take turns."""
-    found: dict[str, list[Figures]] = {way: [] for way in ways}
+def run_row(row: str, systems: list[str], rounds: int, scale: float) -> dict[str, Figures]:
+    """Figures of each system; the systems take turns."""
+    found: dict[str, list[Figures]] = {system: [] for system in systems}
     for number in range(rounds):
-        for way in ways:
-            print(f"{row}, round {number + 1}: {way}", flush=True)
+        for system in systems:
+            print(f"{row}, round {number + 1}: {system}", flush=True)
             try:
-                found[way].append(measure(row, way, scale))
-            except (WayEnded, TimeoutError) as error:
+                found[system].append(measure(row, system, scale))
+            except (SystemEnded, TimeoutError) as error:
                 print(f"  {error or 'it did not end in time'}", flush=True)
-    return {way: medians(figures) for way, figures in found.items()}
+    return {system: medians(figures) for system, figures in found.items()}
 
 
 def table(row: str, measured: dict[str, Figures]) -> None:
-    """Figures by way, with their ratio to the floor's."""
-    ways = [way for way, figures in measured.items() if figures]
-    print(f"\n{row:<48}" + "".join(f"{way:>24}" for way in ways))
-    for figure in dict.fromkeys(figure for way in ways for figure in measured[way]):
+    """Figures by system, with their ratio to the floor's."""
+    systems = [system for system, figures in measured.items() if figures]
+    print(f"\n{row:<48}" + "".join(f"{system:>24}" for system in systems))
+    for figure in dict.fromkeys(figure for system in systems for figure in measured[system]):
         line = f"  {figure:<46}"
-        for way in ways:
-            value, base = measured[way].get(figure), measured.get("floor", {}).get(figure)
+        for system in systems:
+            value, base = measured[system].get(figure), measured.get("floor", {}).get(figure)
             shown = "-" if value is None else f"{value:.4g}"
-            ratio = f" ({value / base:.2f})" if value is not None and base and way != "floor" else ""
+            ratio = f" ({value / base:.2f})" if value is not None and base and system != "floor" else ""
             line += f"{shown + ratio:>24}"
         print(line.rstrip())
 
@@ -111,20 +111,20 @@ def main() -> int:
     """Prints tables and verdicts; 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["floor", "operator"])
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=["floor", "operator"])
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1, help="share of each row's jobs, to try it")
     options = parser.parse_args()
     if unknown := set(options.rows) - set(ROWS):
         parser.error(f"there is no row {sorted(unknown)[0]}; there are {', '.join(ROWS)}")
-    extra = ["mpi-operator"] if "MPI_OPERATOR" in os.environ and "mpi-operator" not in options.ways else []
+    extra = ["mpi-operator"] if "MPI_OPERATOR" in os.environ and "mpi-operator" not in options.systems else []
     met = True
     for row in options.rows or ROWS:
-        ways = [way for way in [*options.ways, *extra] if way in ROWS[row].ways]
-        measured = run_row(row, ways, options.rounds, options.scale)
+        systems = [system for system in [*options.systems, *extra] if system in ROWS[row].systems]
+        measured = run_row(row, systems, options.rounds, options.scale)
         table(row, measured)
         for target in TARGETS:
-            if target.row == row and "operator" in ways:
+            if target.row == row and "operator" in systems:
                 sentence, kept = target.verdict(measured)
                 met = met and kept
                 print(f"  target: {sentence}", flush=True)

@@ -13,13 +13,13 @@ from itertools import pairwise
 from audit import answered, budget, calls, requested
 from etcd_size import compacted_size_mb
 from load_queue import queue_of
-from load_ways import NAMESPACE, Floor, FloorWithStatus, MpiOperatorWay, OperatorWay, Way
+from load_systems import NAMESPACE, Floor, FloorWithStatus, MpiOperatorSystem, OperatorSystem, System
 from observer import Milestone, Object, ObservedJob
 from usage import memory_mb, peak_memory_mb, processor_seconds
 
 Figures = dict[str, float]
 WARM_UP_JOBS = 20
-# Ends a row that makes no way at all.
+# Ends a row that makes no progress at all.
 LONGEST_SECONDS = 1800
 RENEWAL = "update leases"
 
@@ -27,49 +27,49 @@ RENEWAL = "update leases"
 class Row(ABC):
     """Something to measure."""
 
-    ways: tuple[str, ...] = (Floor.name, FloorWithStatus.name, OperatorWay.name, MpiOperatorWay.name)
+    systems: tuple[str, ...] = (Floor.name, FloorWithStatus.name, OperatorSystem.name, MpiOperatorSystem.name)
     warm_up = True
 
-    async def measure(self, way: Way, scale: float) -> Figures:
-        """The figures of one way. Raises WayEnded, TimeoutError."""
-        async with way:
+    async def measure(self, system: System, scale: float) -> Figures:
+        """The figures of one system. Raises SystemEnded, TimeoutError."""
+        async with system:
             if self.warm_up:
-                await run_jobs(way, [f"warm-{number}" for number in range(WARM_UP_JOBS)], 2)
-                await last_calls(way)
-            return await self.run(way, scale)
+                await run_jobs(system, [f"warm-{number}" for number in range(WARM_UP_JOBS)], 2)
+                await last_calls(system)
+            return await self.run(system, scale)
 
     @abstractmethod
-    async def run(self, way: Way, scale: float) -> Figures:
+    async def run(self, system: System, scale: float) -> Figures:
         """Submits and waits."""
 
 
-async def guarded(way: Way, work: Awaitable[object], seconds: float = LONGEST_SECONDS) -> None:
-    """Waits for the work. Raises what has ended the way, or TimeoutError."""
+async def guarded(system: System, work: Awaitable[object], seconds: float = LONGEST_SECONDS) -> None:
+    """Waits for the work. Raises what has ended the system, or TimeoutError."""
     task = asyncio.ensure_future(work)
     try:
         async with asyncio.timeout(seconds):
             while not (await asyncio.wait((task,), timeout=1))[0]:
-                way.check()
-                way.observer.check()
+                system.check()
+                system.observer.check()
         task.result()
     finally:
         task.cancel()
 
 
-async def submitted(way: Way, names: Iterable[str], workers: int, *, ends: bool = True) -> list[ObservedJob]:
+async def submitted(system: System, names: Iterable[str], workers: int, *, ends: bool = True) -> list[ObservedJob]:
     """Jobs that are submitted all at once."""
-    return await asyncio.gather(*(way.submit(name, workers, ends=ends) for name in names))
+    return await asyncio.gather(*(system.submit(name, workers, ends=ends) for name in names))
 
 
-async def run_jobs(way: Way, names: Iterable[str], workers: int) -> list[ObservedJob]:
+async def run_jobs(system: System, names: Iterable[str], workers: int) -> list[ObservedJob]:
     """Jobs that are submitted all at once, when they have ended."""
     jobs: list[ObservedJob] = []
 
     async def work() -> None:
-        jobs.extend(await submitted(way, names, workers))
-        await reach(jobs, *way.end)
+        jobs.extend(await submitted(system, names, workers))
+        await reach(jobs, *system.end)
 
-    await guarded(way, work())
+    await guarded(system, work())
     return jobs
 
 
@@ -103,32 +103,32 @@ def moment() -> str:
 class Usage:
     """What a stretch of time has cost: API calls, processor time, memory."""
 
-    def __init__(self, way: Way) -> None:
-        self._way, self._since = way, moment()
-        self._apiserver = way.cluster.pid("kube-apiserver")
+    def __init__(self, system: System) -> None:
+        self._system, self._since = system, moment()
+        self._apiserver = system.cluster.pid("kube-apiserver")
         self._before = self._used()
 
     def _used(self) -> tuple[float, float]:
-        pid = self._way.pid
+        pid = self._system.pid
         return processor_seconds(self._apiserver), processor_seconds(pid) if pid else 0
 
     def figures(self, jobs: int) -> Figures:
         """Costs a job, and the memory of the process."""
         apiserver, own = (now - before for now, before in zip(self._used(), self._before, strict=True))
-        asked = calls(self._way.cluster.audit_log, self._way.agent, self._since)
+        asked = calls(self._system.cluster.audit_log, self._system.agent, self._since)
         writes = {name: count for name, count in asked.items() if name != RENEWAL and not name.startswith("watch ")}
         found = {
             "API calls a job": sum(writes.values()) / jobs,
             "API server CPU a job, ms": apiserver / jobs * 1000,
         }
-        if self._way.pid:
+        if self._system.pid:
             found["operator CPU a job, ms"] = own / jobs * 1000
-            found["memory, peak, MB"] = peak_memory_mb(self._way.pid)
+            found["memory, peak, MB"] = peak_memory_mb(self._system.pid)
         return found
 
     def over_budget(self, jobs: int, workers: int, *, is_queued: bool = False) -> Figures:
         """How many calls there were that the budget does not have."""
-        asked = calls(self._way.cluster.audit_log, self._way.agent, self._since)
+        asked = calls(self._system.cluster.audit_log, self._system.agent, self._since)
         allowed = budget(workers, is_queued=is_queued)
         over = {
             name: count - jobs * allowed.get(name, 0)
@@ -147,19 +147,19 @@ class Burst(Row):
     jobs: int
     workers = 2
 
-    async def run(self, way: Way, scale: float) -> Figures:
+    async def run(self, system: System, scale: float) -> Figures:
         """From the first creation to the moment at which all have succeeded and their workers are gone."""
-        names, usage = numbered("burst", self.jobs * scale), Usage(way)
-        jobs = await run_jobs(way, names, self.workers)
-        ended = max(job.moments[milestone] for job in jobs for milestone in way.end)
+        names, usage = numbered("burst", self.jobs * scale), Usage(system)
+        jobs = await run_jobs(system, names, self.workers)
+        ended = max(job.moments[milestone] for job in jobs for milestone in system.end)
         found = {"jobs/s": len(jobs) / (ended - min(job.submitted_at for job in jobs))}
         found |= percentiles("created to launcher pod", (job.after(Milestone.LAUNCHER_CREATED) for job in jobs))
-        if Milestone.SUCCEEDED in way.end:
+        if Milestone.SUCCEEDED in system.end:
             done = [job.after(Milestone.SUCCEEDED, Milestone.LAUNCHER_DONE) for job in jobs]
             found |= percentiles("launcher done to Succeeded", done)
-        await last_calls(way)
+        await last_calls(system)
         found |= usage.figures(len(jobs))
-        if way.name == OperatorWay.name:
+        if system.name == OperatorSystem.name:
             found |= usage.over_budget(len(jobs), self.workers)
         return found
 
@@ -170,13 +170,13 @@ class Wide(Row):
 
     workers: int
 
-    async def run(self, way: Way, scale: float) -> Figures:
+    async def run(self, system: System, scale: float) -> Figures:
         """From the job's creation to that of its last pod."""
-        usage = Usage(way)
-        (job,) = await submitted(way, ["wide"], max(2, round(self.workers * scale)), ends=False)
-        await guarded(way, job.reach(Milestone.PODS_CREATED))
+        usage = Usage(system)
+        (job,) = await submitted(system, ["wide"], max(2, round(self.workers * scale)), ends=False)
+        await guarded(system, job.reach(Milestone.PODS_CREATED))
         created = usage.figures(1)
-        await guarded(way, job.reach(Milestone.WORKERS_RUN))
+        await guarded(system, job.reach(Milestone.WORKERS_RUN))
         found = {"all pods created, s": job.after(Milestone.PODS_CREATED)}
         return found | {"all workers run, s": job.after(Milestone.WORKERS_RUN)} | created
 
@@ -184,8 +184,8 @@ class Wide(Row):
 class Health:
     """Asks a health server each half second, as a kubelet with the default limit of one second."""
 
-    def __init__(self, way: OperatorWay) -> None:
-        self._way = way
+    def __init__(self, system: OperatorSystem) -> None:
+        self._system = system
         self.seconds: list[float] = []
         self.failures = 0
 
@@ -193,7 +193,7 @@ class Health:
         """Asks until cancelled."""
         while True:
             began = time.monotonic()
-            status, _ = await asyncio.to_thread(self._way.operator.get, "/healthz")
+            status, _ = await asyncio.to_thread(self._system.operator.get, "/healthz")
             self.seconds.append(time.monotonic() - began)
             self.failures += status != 200 or self.seconds[-1] > 1
             await asyncio.sleep(0.5)
@@ -205,23 +205,23 @@ class Mixed(Row):
 
     workers: int
     small: int
-    ways = (Floor.name, OperatorWay.name)
+    systems = (Floor.name, OperatorSystem.name)
     PAUSE_SECONDS = 0.2
 
-    async def run(self, way: Way, scale: float) -> Figures:
+    async def run(self, system: System, scale: float) -> Figures:
         """The time of the small ones, from their creation until they run, beside their time without the big one."""
         small, workers = self.small * scale, max(2, round(self.workers * scale))
-        alone = await self._small(way, numbered("alone", small))
-        health = Health(way) if isinstance(way, OperatorWay) else None
+        alone = await self._small(system, numbered("alone", small))
+        health = Health(system) if isinstance(system, OperatorSystem) else None
         following = [asyncio.create_task(health.follow())] if health else []
         since = moment()
-        (big,) = await submitted(way, ["big"], workers, ends=False)
-        beside = await self._small(way, numbered("beside", small))
-        await guarded(way, big.reach(Milestone.WORKERS_RUN))
-        way.check()
+        (big,) = await submitted(system, ["big"], workers, ends=False)
+        beside = await self._small(system, numbered("beside", small))
+        await guarded(system, big.reach(Milestone.WORKERS_RUN))
+        system.check()
         for task in following:
             task.cancel()
-        ended = self._end(way)
+        ended = self._end(system)
         alone_s, beside_s = (statistics.median(seconds(jobs, *ended)) for jobs in (alone, beside))
         found = {
             "small jobs alone, p50, s": alone_s,
@@ -233,28 +233,28 @@ class Mixed(Row):
             "big job: all pods created, s": big.after(Milestone.PODS_CREATED),
             "big job: all workers run, s": big.after(Milestone.WORKERS_RUN),
         }
-        return found | (self._life(way, health, since) if isinstance(way, OperatorWay) and health else {})
+        return found | (self._life(system, health, since) if isinstance(system, OperatorSystem) and health else {})
 
-    def _end(self, way: Way) -> tuple[Milestone, ...]:
+    def _end(self, system: System) -> tuple[Milestone, ...]:
         """The workers run, and the status of a HorovodJob says so."""
-        return (Milestone.WORKERS_RUN, *([Milestone.RUNNING] if Milestone.SUCCEEDED in way.end else []))
+        return (Milestone.WORKERS_RUN, *([Milestone.RUNNING] if Milestone.SUCCEEDED in system.end else []))
 
-    async def _small(self, way: Way, names: list[str]) -> list[ObservedJob]:
+    async def _small(self, system: System, names: list[str]) -> list[ObservedJob]:
         """Jobs that are submitted one after the other, when they run."""
         jobs: list[ObservedJob] = []
 
         async def work() -> None:
             for name in names:
-                jobs.append(await way.submit(name, 2, ends=False))
+                jobs.append(await system.submit(name, 2, ends=False))
                 await asyncio.sleep(self.PAUSE_SECONDS)
-            await reach(jobs, Milestone.PODS_CREATED, *self._end(way))
+            await reach(jobs, Milestone.PODS_CREATED, *self._end(system))
 
-        await guarded(way, work())
+        await guarded(system, work())
         return jobs
 
-    def _life(self, way: OperatorWay, health: Health, since: str) -> Figures:
-        complaints = way.operator.errors()
-        events = list(answered(way.cluster.audit_log, way.agent, since))
+    def _life(self, system: OperatorSystem, health: Health, since: str) -> Figures:
+        complaints = system.operator.errors()
+        events = list(answered(system.cluster.audit_log, system.agent, since))
         renewals = [
             datetime.fromisoformat(one["requestReceivedTimestamp"]) for one in events if requested(one) == RENEWAL
         ]
@@ -264,7 +264,7 @@ class Mixed(Row):
             "longest time between two renewals, s": max(pauses, default=0),
             "healthz not answered within 1 s": float(health.failures),
             "healthz, slowest answer, ms": max(health.seconds, default=0) * 1000,
-            "memory, peak, MB": peak_memory_mb(way.operator.pid),
+            "memory, peak, MB": peak_memory_mb(system.operator.pid),
         }
 
 
@@ -274,42 +274,42 @@ class History(Row):
 
     finished: int
     live: int
-    ways = (OperatorWay.name,)
+    systems = (OperatorSystem.name,)
     warm_up = False
 
-    async def run(self, way: Way, scale: float) -> Figures:
+    async def run(self, system: System, scale: float) -> Figures:
         """From the start of the process to the first pod of a job that was created while it was away."""
-        assert isinstance(way, OperatorWay)
-        (ended,) = await run_jobs(way, ["ended"], 2)
-        live = await submitted(way, numbered("live", self.live * scale), 2, ends=False)
-        await guarded(way, reach(live, Milestone.RUNNING))
-        way.stop()
-        before = compacted_size_mb(way.cluster.settings)
-        await guarded_away(self._finish(way, ended.name, round(self.finished * scale)))
-        stored = compacted_size_mb(way.cluster.settings) - before
-        new = await way.submit("zz-new", 2)  # the last of the list, which is in the order of names
+        assert isinstance(system, OperatorSystem)
+        (ended,) = await run_jobs(system, ["ended"], 2)
+        live = await submitted(system, numbered("live", self.live * scale), 2, ends=False)
+        await guarded(system, reach(live, Milestone.RUNNING))
+        system.stop()
+        before = compacted_size_mb(system.cluster.settings)
+        await guarded_away(self._finish(system, ended.name, round(self.finished * scale)))
+        stored = compacted_size_mb(system.cluster.settings) - before
+        new = await system.submit("zz-new", 2)  # the last of the list, which is in the order of names
         began = time.monotonic()
-        await asyncio.to_thread(way.operator.start)  # beside the observer, which notes the moments
-        way.pid = way.operator.pid
-        await guarded(way, new.reach(Milestone.LAUNCHER_CREATED, *way.end))
-        await quiet(way.operator.pid)
+        await asyncio.to_thread(system.operator.start)  # beside the observer, which notes the moments
+        system.pid = system.operator.pid
+        await guarded(system, new.reach(Milestone.LAUNCHER_CREATED, *system.end))
+        await quiet(system.operator.pid)
         return {
             "start to first new pod, s": new.moments[Milestone.LAUNCHER_CREATED] - began,
-            "CPU until idle, s": processor_seconds(way.operator.pid),
-            "memory, peak, MB": peak_memory_mb(way.operator.pid),
-            "memory when idle, MB": memory_mb(way.operator.pid),
+            "CPU until idle, s": processor_seconds(system.operator.pid),
+            "memory, peak, MB": peak_memory_mb(system.operator.pid),
+            "memory when idle, MB": memory_mb(system.operator.pid),
             "etcd, of the finished jobs, MB": stored,
         }
 
-    async def _finish(self, way: OperatorWay, name: str, count: int) -> None:
-        """So many jobs like the one with this name, which the operator itself has carried to its end."""
-        model = await way.user.request("GET", f"{way.jobs_path}/{name}")
+    async def _finish(self, system: OperatorSystem, name: str, count: int) -> None:
+        """So many jobs like the one with this name, which the operator itself has run to its end."""
+        model = await system.user.request("GET", f"{system.jobs_path}/{name}")
         model["status"]["completionTime"] = (datetime.now(UTC) - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
         async def copied(number: int) -> None:
             body = copy_of(model, f"done-{number}")
-            await way.user.request("POST", way.jobs_path, body)
-            await way.user.request("PATCH", f"{way.jobs_path}/done-{number}/status", {"status": model["status"]})
+            await system.user.request("POST", system.jobs_path, body)
+            await system.user.request("PATCH", f"{system.jobs_path}/done-{number}/status", {"status": model["status"]})
 
         await asyncio.gather(*(copied(number) for number in range(count)))
 
@@ -335,10 +335,10 @@ async def quiet(pid: int, seconds: float = 3) -> None:
             return
 
 
-async def last_calls(way: Way) -> None:
+async def last_calls(system: System) -> None:
     """Waits until a process has posted the events of the jobs that have ended, and deleted their Secrets."""
-    if way.pid:
-        await quiet(way.pid)
+    if system.pid:
+        await quiet(system.pid)
 
 
 @dataclass(frozen=True)
@@ -346,16 +346,16 @@ class Idle(Row):
     """A minute without jobs."""
 
     seconds: float
-    ways = (OperatorWay.name,)
+    systems = (OperatorSystem.name,)
 
-    async def run(self, way: Way, scale: float) -> Figures:
+    async def run(self, system: System, scale: float) -> Figures:
         """Memory and calls after the jobs of the warm-up."""
-        assert isinstance(way, OperatorWay)
-        pid = way.operator.pid
+        assert isinstance(system, OperatorSystem)
+        pid = system.operator.pid
         await quiet(pid)
         since, before = moment(), processor_seconds(pid)
         await asyncio.sleep(self.seconds * scale)
-        asked = calls(way.cluster.audit_log, way.agent, since)
+        asked = calls(system.cluster.audit_log, system.agent, since)
         # A watch that ends in time is opened again.
         others = {name: count for name, count in asked.items() if name != RENEWAL and not name.startswith("watch ")}
         if others:
@@ -376,17 +376,17 @@ class Queued(Row):
     room: int
     strategy: str = "BestEffortFIFO"
     workers = 2
-    ways = (OperatorWay.name,)
+    systems = (OperatorSystem.name,)
 
-    async def run(self, way: Way, scale: float) -> Figures:
+    async def run(self, system: System, scale: float) -> Figures:
         """Without a queue, the user submits a job when one has ended; with it, all at once."""
-        assert isinstance(way, OperatorWay)
+        assert isinstance(system, OperatorSystem)
         count, places = max(1, round(self.jobs * scale)), asyncio.Semaphore(self.room)
 
         async def alone(name: str) -> ObservedJob:
             async with places:
-                job = await way.submit(name, self.workers)
-                await job.reach(*way.end)
+                job = await system.submit(name, self.workers)
+                await job.reach(*system.end)
                 return job
 
         jobs: list[ObservedJob] = []
@@ -394,28 +394,28 @@ class Queued(Row):
         async def all_alone() -> None:
             jobs.extend(await asyncio.gather(*(alone(name) for name in numbered("alone", count))))
 
-        await guarded(way, all_alone())
-        await last_calls(way)
-        found = {"jobs/s without a queue": self._rate(jobs, way)}
-        with queue_of(way.cluster, NAMESPACE, [self.workers] * self.room) as queue:
+        await guarded(system, all_alone())
+        await last_calls(system)
+        found = {"jobs/s without a queue": self._rate(jobs, system)}
+        with queue_of(system.cluster, NAMESPACE, [self.workers] * self.room) as queue:
             queue.change(queueingStrategy=self.strategy)
             # The operator reads the queue's objects once.
-            await guarded(way, reach([await way.submit_to(queue, "first", self.workers)], *way.end))
-            usage, jobs = Usage(way), []
+            await guarded(system, reach([await system.submit_to(queue, "first", self.workers)], *system.end))
+            usage, jobs = Usage(system), []
 
             async def all_queued() -> None:
                 names = numbered("queued", count)
-                jobs.extend(await asyncio.gather(*(way.submit_to(queue, name, self.workers) for name in names)))
-                await reach(jobs, *way.end)
+                jobs.extend(await asyncio.gather(*(system.submit_to(queue, name, self.workers) for name in names)))
+                await reach(jobs, *system.end)
 
-            await guarded(way, all_queued())
-            await last_calls(way)
-            found["jobs/s"] = self._rate(jobs, way)
+            await guarded(system, all_queued())
+            await last_calls(system)
+            found["jobs/s"] = self._rate(jobs, system)
             found["jobs/s to those without a queue"] = found["jobs/s"] / found["jobs/s without a queue"]
             return found | usage.figures(len(jobs)) | usage.over_budget(len(jobs), self.workers, is_queued=True)
 
-    def _rate(self, jobs: list[ObservedJob], way: Way) -> float:
-        ended = max(job.moments[milestone] for job in jobs for milestone in way.end)
+    def _rate(self, jobs: list[ObservedJob], system: System) -> float:
+        ended = max(job.moments[milestone] for job in jobs for milestone in system.end)
         return len(jobs) / (ended - min(job.submitted_at for job in jobs))
 
 

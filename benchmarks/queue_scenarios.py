@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from audit import calls
 from fake_cluster import FakeCluster, is_ready
-from load_ways import MpiOperatorWay, OperatorWay, Way
+from load_systems import MpiOperatorSystem, OperatorSystem, System
 from observer import JOB, ROLE
 
 from support.api_client import JOBS, Api, Object, wait_for
@@ -47,18 +47,18 @@ SOON = 30.0
 
 @dataclass
 class Side(ABC):
-    """One kind of job, with the processes that carry it."""
+    """One kind of job, with the processes that run it."""
 
     cluster: FakeCluster
     kueue: Kueue
-    way: Way
+    system: System
     kind: ClassVar[str]
     replicas: ClassVar[tuple[str, ...]]
     """Path of the number of workers in a job."""
 
     @property
     def api(self) -> Api:
-        return self.way.api
+        return self.system.api
 
     @abstractmethod
     def collection(self, namespace: str) -> str:
@@ -107,13 +107,13 @@ class Side(ABC):
 class HorovodJobs(Side):
     kind = "HorovodJob"
     replicas = ("spec", "worker", "replicas")
-    way: OperatorWay
+    system: OperatorSystem
 
     def collection(self, namespace: str) -> str:
         return JOBS.format(namespace)
 
     def body(self, name: str, workers: int, *, ends: bool) -> Object:
-        body = self.way.job(name, workers, ends=ends)
+        body = self.system.job(name, workers, ends=ends)
         body["spec"]["worker"] |= REQUESTS["worker"]
         body["spec"]["launcher"] |= REQUESTS["launcher"]
         return body
@@ -125,22 +125,22 @@ class HorovodJobs(Side):
         return body | {"spec": body["spec"] | {"elastic": {"minReplicas": 1, "maxReplicas": 6}}}
 
     def kill(self) -> None:
-        self.way.operator.kill()
+        self.system.operator.kill()
 
     def start(self) -> None:
-        self.way.operator.start()
+        self.system.operator.start()
 
 
 class MpiJobs(Side):
     kind = "MPIJob"
     replicas = ("spec", "mpiReplicaSpecs", "Worker", "replicas")
-    way: MpiOperatorWay
+    system: MpiOperatorSystem
 
     def collection(self, namespace: str) -> str:
         return f"/apis/kubeflow.org/v2beta1/namespaces/{namespace}/mpijobs"
 
     def body(self, name: str, workers: int, *, ends: bool) -> Object:
-        body = self.way.job(name, workers, ends=ends)
+        body = self.system.job(name, workers, ends=ends)
         for role, fields in REQUESTS.items():
             (container,) = body["spec"]["mpiReplicaSpecs"][role.title()]["template"]["spec"]["containers"]
             container |= fields
@@ -152,10 +152,10 @@ class MpiJobs(Side):
         return next((phase for phase in ("Succeeded", "Failed", "Suspended", "Running") if phase in now), "Created")
 
     def kill(self) -> None:
-        self.way.stop()
+        self.system.stop()
 
     def start(self) -> None:
-        self.way.start()
+        self.system.start()
 
 
 @dataclass
@@ -394,7 +394,7 @@ def many(side: Side) -> str:
         seconds = time.monotonic() - begin
     counted = {
         agent: sum(calls(side.cluster.settings.audit_log, agent, since).values()) / 200
-        for agent in (side.way.agent, "kueue")
+        for agent in (side.system.agent, "kueue")
     }
     words = ", ".join(f"{count:.1f} calls a job of {agent}" for agent, count in counted.items())
     ended = "" if done is not None else f" NOT ALL: {dict(side.phases(queue.namespace))};"
@@ -423,19 +423,19 @@ def main() -> None:
         sys.exit("queue_scenarios.py: MPI_OPERATOR is not set: name the program mpi-operator, built from its module")
     names = sys.argv[1:]
     chosen = [scenario for scenario in SCENARIOS if scenario.__name__ in names] or SCENARIOS
-    sides = ((HorovodJobs, OperatorWay), (MpiJobs, MpiOperatorWay))
-    for side_class, way_class in [side for side in sides if side[0].kind in names] or sides:
+    sides = ((HorovodJobs, OperatorSystem), (MpiJobs, MpiOperatorSystem))
+    for side_class, system_class in [side for side in sides if side[0].kind in names] or sides:
         with FakeCluster() as cluster:
-            way = way_class(cluster)
-            asyncio.run(way.prepare())
-            kueue = Kueue(way.api, cluster.settings.pki, cluster.directory / "kueue")
+            system = system_class(cluster)
+            asyncio.run(system.prepare())
+            kueue = Kueue(system.api, cluster.settings.pki, cluster.directory / "kueue")
             kueue.install()
             kueue.start(**kueue.with_framework())
-            create_priority_classes(way.api)
-            side = side_class(cluster, kueue, way)
+            create_priority_classes(system.api)
+            side = side_class(cluster, kueue, system)
             for scenario in chosen:
                 print(f"{side.kind:10} {scenario.__name__:18} {scenario(side)}", flush=True)
-            way.stop()
+            system.stop()
             kueue.kill()
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from fake_cluster import FakeCluster
-from load_ways import COLLECTIONS, NAMESPACE, horovodjob, new_operator
+from load_systems import COLLECTIONS, NAMESPACE, horovodjob, new_operator
 
 from support.api_client import JOBS, Api, wait_for
 from support.control_plane.operator_control_plane import operator_kubeconfig

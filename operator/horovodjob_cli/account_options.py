@@ -44,7 +44,7 @@ ResourceGroup = Annotated[
 StorageHost = Annotated[
     list[str] | None,
     typer.Option(
-        hosts.OPTION,
+        "--storage-host",
         metavar="HOST",
         help="Host that may have your credentials although a job names it and Azure does not give it to the account; "
         f"repeatable. Or {hosts.ALLOWED_HOSTS}.",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +17,9 @@ from horovodjob.escaping import UNSAFE, escaped, escaped_data, json_escaped, sho
 Table = Mapping[str, str]
 Result = TypeVar("Result")
 GAP = "  "
+ARGUMENT = re.compile(r"`(\w+)=([^`]*)`")
+# Options with another name than the argument of the library.
+OPTIONS = {"destination": "dest", "mounts": "mount", "pool": "cluster", "source": "from"}
 
 
 class Description(dict[str, str]):
@@ -131,6 +135,15 @@ class Query:
 def uses_color() -> bool:
     """Whether standard output has colors: a terminal, unless the user sets NO_COLOR (no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def as_options(sentence: str) -> str:
+    """A sentence of the client library with options of the command line in place of arguments such as `gpus=0`."""
+    return ARGUMENT.sub(lambda match: f"--{_option(match[1])} {match[2]}".rstrip(), sentence)
+
+
+def _option(argument: str) -> str:
+    return OPTIONS.get(argument, argument.replace("_", "-"))
 
 
 def json_text(data: Any) -> str:

@@ -8,7 +8,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from horovodjob.client.cluster import kube
-from horovodjob.client.errors import CliError, NotFound, translated
+from horovodjob.client.errors import ClientError, NotFound, translated
 from horovodjob_dashboard.access_guard import Handler
 from horovodjob_dashboard.event_streams import EventStreams
 from horovodjob_dashboard.operator_state import OperatorState
@@ -74,7 +74,7 @@ class _Requests:
         except NamespaceNeeded as error:
             return self._pages.page(request, "namespace.html", {"sentence": str(error)}, 403)
         except Exception as error:
-            found = error if isinstance(error, CliError) else translated(error)
+            found = error if isinstance(error, ClientError) else translated(error)
             if found is None:
                 log.exception("%s %s", request.method, request.path)
                 return self._message(request, UNREADABLE.format(type(error).__name__), 500, is_final=True)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 
 from aiohttp import web
 
-from horovodjob.client.errors import CliError, translated
+from horovodjob.client.errors import ClientError, translated
 from horovodjob_dashboard.access_guard import HEADERS
 from horovodjob_dashboard.pages import VIEWER
 from horovodjob_dashboard.viewer import Viewer
@@ -66,7 +66,7 @@ async def _send(request: web.Request, messages: AsyncIterator[str], refusal: Awa
             if following in done:
                 await response.write(f"data: {following.result()}\n\n".encode())
                 following = asyncio.ensure_future(anext(messages))
-    except (StopAsyncIteration, ConnectionError, CliError):
+    except (StopAsyncIteration, ConnectionError, ClientError):
         pass
     except Exception as error:
         if translated(error) is None:

@@ -58,7 +58,7 @@ async def chunks(pod: Object) -> AsyncGenerator[bytes]:
 async def stdout_rows(job: Object, options: Options, has_ended: Callable[[], bool]) -> AsyncGenerator[Rows]:
     """The file on the job's share with the output of all ranks, from its last rows until the job ends.
 
-    Raises CliError and FilesError.
+    Raises ClientError and FilesError.
     """
     stopped = threading.Event()
     found = _rendered(_lines(_stdout(job, options, has_ended, stopped, follow=True)))
@@ -68,7 +68,7 @@ async def stdout_rows(job: Object, options: Options, has_ended: Callable[[], boo
 
 
 async def stdout_chunks(job: Object, options: Options, has_ended: Callable[[], bool]) -> AsyncGenerator[bytes]:
-    """All of the file on the job's share with the output of all ranks. Raises CliError and FilesError."""
+    """All of the file on the job's share with the output of all ranks. Raises ClientError and FilesError."""
     stopped = threading.Event()
     found = _stdout(job, options, has_ended, stopped, follow=False)
     async with contextlib.aclosing(_in_thread(found, stopped.set)) as read:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from horovodjob.azurefiles.credentials import Options
 from horovodjob.client.cluster import kube
-from horovodjob.client.errors import CliError, translated
+from horovodjob.client.errors import ClientError, translated
 from horovodjob_dashboard.job_feed import JobFeed
 
 # How long an answer of the API server about a viewer's rights is valid for a watch that others may have made.
@@ -22,7 +22,7 @@ class SignedOut(Exception):
     """The request has no viewer; the message is a sentence."""
 
 
-class NamespaceNeeded(CliError):
+class NamespaceNeeded(ClientError):
     """The viewer may not list the jobs of all namespaces, and has chosen none."""
 
 
@@ -161,4 +161,4 @@ def _refusal(client: Any, namespace: str) -> Exception:
         refusal: Exception = error
         return refusal
     where = f"namespace {namespace}" if namespace else "all namespaces"
-    return CliError(f"you may list the jobs of {where}, and not watch them; ask the administrator for this right")
+    return ClientError(f"you may list the jobs of {where}, and not watch them; ask the administrator for this right")

@@ -10,7 +10,7 @@ from kubernetes.client.exceptions import ApiException
 
 from cli.cluster_state import ClusterState
 from cli.program import Hvj, hvj_process, run
-from horovodjob.client.errors import to_cli_error
+from horovodjob.client.errors import to_client_error
 from localcluster.control_plane.standalone import free_ports
 from support.api_client import Api, job
 
@@ -116,7 +116,7 @@ def test_a_frozen_field_advises_no_permission() -> None:
     )
     error = ApiException(status=403)
     error.body = json.dumps({"message": message})
-    assert str(to_cli_error(error)) == message
+    assert str(to_client_error(error)) == message
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from horovodjob.client.cluster import exec as pod_exec
 from horovodjob.client.cluster import kube, port_forward
-from horovodjob.client.errors import CliError
+from horovodjob.client.errors import ClientError
 from horovodjob.client.jobs import other_cluster, usage
 from horovodjob_cli.commands import job_stacks
 
@@ -28,7 +28,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[kube.Access]:
 
     def client(access: kube.Access) -> Any:
         found.put(access)
-        raise CliError("no request leaves this test")
+        raise ClientError("no request leaves this test")
 
     client.cache_clear = lambda: None  # type: ignore[attr-defined]
     monkeypatch.setattr(kube, "_client", client)
@@ -51,7 +51,7 @@ def test_commands_in_several_pods(used: SimpleQueue[kube.Access], monkeypatch: p
     assert [used.get(timeout=60), used.get(timeout=60)] == [CHOSEN, CHOSEN]
     monkeypatch.setattr(kube, "job", lambda *_: {"metadata": {"name": "train"}, "spec": {}})
     monkeypatch.setattr(other_cluster, "pods", lambda _: [POD, POD])
-    with pytest.raises(CliError, match="no request"):
+    with pytest.raises(ClientError, match="no request"):
         in_chosen_cluster(lambda: job_stacks.stacks("train"))
     assert [used.get(timeout=60), used.get(timeout=60)] == [CHOSEN, CHOSEN]
 

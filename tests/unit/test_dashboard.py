@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from kubernetes.client import CoreV1Api
 from urllib3.exceptions import HTTPError
 
-from horovodjob.client.errors import CliError
+from horovodjob.client.errors import ClientError
 from horovodjob_dashboard import token_access
 from horovodjob_dashboard.application import application
 from horovodjob_dashboard.cluster_rows import WITHOUT_POOL, pod_on_node, pool_rows, queue_rows
@@ -401,7 +401,7 @@ def test_the_dashboard_in_the_cluster_needs_no_package_of_the_command_line() -> 
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "is_tried_again"), [(KeyError("reason"), 500, False), (CliError("no route"), 502, True)]
+    ("error", "status", "is_tried_again"), [(KeyError("reason"), 500, False), (ClientError("no route"), 502, True)]
 )
 def test_a_page_that_cannot_be_shown_says_why_and_tries_again_if_that_may_pass(
     error: Exception, status: int, is_tried_again: bool

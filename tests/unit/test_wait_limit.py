@@ -6,6 +6,7 @@ import typer
 from horovodjob.client.errors import Stalled, TimedOut
 from horovodjob.client.jobs.wait_limit import WaitLimit, seconds_text
 from horovodjob_cli.options import parsed_duration
+from horovodjob_cli.output import as_options
 
 
 def job(phase: str = "Queued", *, stalled: bool = False, name: str = "train") -> dict[str, object]:
@@ -73,7 +74,7 @@ def test_a_wait_for_stalled_jobs_ends_at_its_time(clock: Clock) -> None:
     clock.now += 89
     limit.check(job(stalled=True))
     clock.now += 1
-    with pytest.raises(TimedOut, match=r"^job train did not end \(Queued\) within 1 min 30 s \(--timeout\)$") as error:
+    with pytest.raises(TimedOut, match=r"^job train did not end \(Queued\) within 1 min 30 s \(`timeout=`\)$") as error:
         limit.check(job(stalled=True))
     assert error.value.exit_code == 5
 
@@ -100,3 +101,8 @@ def test_times_are_written_with_units() -> None:
         "1 min 30 s",
         "1 h 30 min",
     ]
+
+
+def test_the_command_line_shows_options_for_the_arguments_of_the_library() -> None:
+    sentence = "within 5 s (`timeout=`); `gpus=0`, `resource_group=` or `source=`"
+    assert as_options(sentence) == "within 5 s (--timeout); --gpus 0, --resource-group or --from"

@@ -88,14 +88,14 @@ def choose_account(
     Raises FilesError; CredentialsMissing if there is no credential but those of a server, which are not the user's.
     """
     environment = environment if options.uses_environment else {}
-    given = _connection(options.connection_string, "--connection-string")
+    given = _connection(options.connection_string, "`connection_string=`")
     surrounding = _connection(environment.get(CONNECTION_STRING), CONNECTION_STRING)
     named = [environment.get(variable) for variable, _, _ in VARIABLES]
     account = name or options.account or (given.name if given else None) or next(filter(None, named), None)
     account = account or (surrounding.name if surrounding else None)
     if account is None:
         raise CredentialsMissing(
-            "no storage account: set --account-name, AZURE_STORAGE_ACCOUNT or AZURE_STORAGE_CONNECTION_STRING"
+            "no storage account: set `account_name=`, AZURE_STORAGE_ACCOUNT or AZURE_STORAGE_CONNECTION_STRING"
         )
     endpoint = _endpoint(account, [given, surrounding], options, environment, server)
 
@@ -109,7 +109,7 @@ def choose_account(
         kind = "key" if options.key else "SAS"
         raise FilesError(
             f"the files are in storage account {account}, and the given {kind} names no account; name the account that "
-            "it is for with --account-name"
+            "it is for with `account_name=`"
         )
     if options.key:
         return Account(account, endpoint, "the given key", key=options.key)

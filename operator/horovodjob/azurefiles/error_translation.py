@@ -52,7 +52,7 @@ def _translate(error: AzureError, account: Account, share: str, path: str) -> Fi
         if account.key is not None:
             return AccessDenied(f"{host}: {account.source} is not an account key, which is 64 bytes in base64")
         return CredentialsMissing(
-            f"{host}: no credentials; set --account-key or AZURE_STORAGE_CONNECTION_STRING, or sign in with "
+            f"{host}: no credentials; set `account_key=` or AZURE_STORAGE_CONNECTION_STRING, or sign in with "
             "`az login` as an identity with the role " + ROLE
         )
     if isinstance(error, ServiceRequestError):

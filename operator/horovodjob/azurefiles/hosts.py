@@ -13,7 +13,6 @@ from horovodjob.azurefiles.errors import HostNotAllowed
 
 # A host, or several, that get the credentials of the user although a job names them.
 ALLOWED_HOSTS = "HVJ_STORAGE_HOSTS"
-OPTION = "--storage-host"
 # Public Azure, Azure operated by 21Vianet, and Azure Government.
 CLOUDS = (PUBLIC_CLOUD, "core.chinacloudapi.cn", "core.usgovcloudapi.net")
 # Accounts with a DNS zone of Azure: <account>.z<number>.file.storage.azure.net.
@@ -42,7 +41,8 @@ def endpoint(account: str, server: str, allowed: Collection[str]) -> str:
         return f"https://{files_host(account)}"
     raise HostNotAllowed(
         f"the job names the server {server} for storage account {account}, which is no host of Azure for this account, "
-        f"so it gets no credentials of yours; if you trust it, allow it with {OPTION} {host} or {ALLOWED_HOSTS}={host}"
+        f"so it gets no credentials of yours; if you trust it, allow it with `storage_host={host}` or "
+        f"{ALLOWED_HOSTS}={host}"
     )
 
 

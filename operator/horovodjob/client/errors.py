@@ -4,8 +4,10 @@ ClientError
 ├── UsageError    the command line, an argument or a file is wrong
 ├── NotFound      the object does not exist
 ├── Stalled       the job cannot continue until the user acts
-└── TimedOut      the time of --timeout is over
+├── TimedOut      the time limit is over
+└── Defect        an error that nobody expects
 
+A sentence names an argument of the library as `timeout=` or `gpus=0`; the command line shows its option instead.
 This module translates errors of the Kubernetes and Azure clients; commands raise more specific errors themselves.
 """
 
@@ -25,38 +27,39 @@ class ClientError(Exception):
     exit_code = 1
 
 
-CliError = ClientError  # its name in the command line
-
-
-class UsageError(CliError):
+class UsageError(ClientError):
     """The command line, or a file that it names, is wrong."""
 
     exit_code = 2
 
 
-class NotFound(CliError):
+class NotFound(ClientError):
     """The object that the command names does not exist."""
 
     exit_code = 3
 
 
-class Stalled(CliError):
+class Stalled(ClientError):
     """The job cannot continue until the user acts."""
 
     exit_code = 4
 
 
-class TimedOut(CliError):
+class TimedOut(ClientError):
     """What the command waits for did not happen within the time that the user has set."""
 
     exit_code = 5
+
+
+class Defect(ClientError):
+    """An error that nobody expects."""
 
 
 # Answers of the API server after which the same request can succeed; 0: the request has had none.
 TRANSIENT = (0, 410, 429, 500, 502, 503, 504)
 
 
-def translated(error: Exception) -> CliError | None:
+def translated(error: Exception) -> ClientError | None:
     """The error of a client's library as one sentence; None for any other error."""
     # A library that was never imported raised nothing, and importing it here would take a second.
     for module, translate in TRANSLATORS.items():
@@ -88,30 +91,30 @@ def _is_unavailable_share(error: BaseException) -> bool:
     return isinstance(error, Unavailable)
 
 
-def to_cli_error(error: Exception) -> CliError:
+def to_client_error(error: Exception) -> ClientError:
     """The error as one sentence."""
-    if isinstance(error, CliError):
+    if isinstance(error, ClientError):
         return error
     if found := translated(error):
         return found
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return CliError(f"{where}{error.strerror or error}")
-    return CliError(f"{type(error).__name__}: {one_line(error)}; this is a defect of hvj; --debug shows the traceback")
+        return ClientError(f"{where}{error.strerror or error}")
+    return Defect(f"{type(error).__name__}: {one_line(error)}; this is a defect of hvj")
 
 
-def _kubernetes(error: Exception) -> CliError | None:
+def _kubernetes(error: Exception) -> ClientError | None:
     from kubernetes.client.exceptions import ApiException
     from kubernetes.config.config_exception import ConfigException
 
     if isinstance(error, ConfigException):
-        return CliError(f"kubeconfig: {one_line(error)}; use --kubeconfig or --context")
+        return ClientError(f"kubeconfig: {one_line(error)}; use `kubeconfig=` or `context=`")
     if isinstance(error, ApiException):
         return _api_error(error)
     return None
 
 
-def _api_error(error: Any) -> CliError:
+def _api_error(error: Any) -> ClientError:
     status, message = error.status, api_message(error)
     if handshake := getattr(
         error.__context__, "resp_body", None
@@ -119,30 +122,32 @@ def _api_error(error: Any) -> CliError:
         status, message = getattr(error.__context__, "status_code", 0), server_message(handshake)
     match status:
         case 400 | 422 if fields := _fields_of_this_version(message):
-            return CliError(
+            return ClientError(
                 f"the HorovodJobs of this cluster have no {' and no '.join(fields)}, because their definition is older "
                 "than this hvj: ask the cluster's administrator for an upgrade (see `hvj doctor`), or do without"
             )
         case 401:
-            return CliError("the cluster does not accept your credentials; sign in again and try `kubectl auth whoami`")
+            return ClientError(
+                "the cluster does not accept your credentials; sign in again and try `kubectl auth whoami`"
+            )
         case 403 if REFUSED_BY_ADMISSION.search(message):
-            return CliError(message)
+            return ClientError(message)
         case 403:
-            return CliError(f"{message}; ask the cluster's administrator for this permission")
+            return ClientError(f"{message}; ask the cluster's administrator for this permission")
         case 404 if "page not found" in message or "could not find the requested resource" in message:
-            return CliError("the cluster does not serve this resource; `hvj doctor` shows what is missing")
+            return ClientError("the cluster does not serve this resource; `hvj doctor` shows what is missing")
         case 404 if namespace := re.fullmatch(r'namespaces "(.+)" not found', message):
             name = namespace[1]
             return NotFound(f"workspace {name} does not exist; `hvj workspace create -w {name}` creates it")
         case 404:
             return NotFound(message)
         case 409:
-            return CliError(f"{message}; try again if another user changed it at the same time")
+            return ClientError(f"{message}; try again if another user changed it at the same time")
         case 429 | 500 | 502 | 503 | 504:
-            return CliError(f"the API server answers {status} ({message}); try again later")
+            return ClientError(f"the API server answers {status} ({message}); try again later")
         case 0 | None:
-            return CliError(f"no connection to the API server: {message}; check `kubectl cluster-info`")
-    return CliError(message)
+            return ClientError(f"no connection to the API server: {message}; check `kubectl cluster-info`")
+    return ClientError(message)
 
 
 def _fields_of_this_version(message: str) -> list[str]:
@@ -168,7 +173,7 @@ def server_message(body: str | bytes) -> str:
         return one_line(body.decode(errors="replace") if isinstance(body, bytes) else body)
 
 
-def _files(error: Exception) -> CliError | None:
+def _files(error: Exception) -> ClientError | None:
     from horovodjob.azurefiles.errors import FilesError, InvalidLocation
     from horovodjob.azurefiles.errors import NotFound as FilesNotFound
 
@@ -176,18 +181,18 @@ def _files(error: Exception) -> CliError | None:
         return NotFound(str(error))
     if isinstance(error, InvalidLocation):
         return UsageError(str(error))
-    return CliError(str(error)) if isinstance(error, FilesError) else None
+    return ClientError(str(error)) if isinstance(error, FilesError) else None
 
 
-def _connection(error: Exception) -> CliError | None:
+def _connection(error: Exception) -> ClientError | None:
     from urllib3.exceptions import HTTPError, MaxRetryError
 
     if isinstance(error, MaxRetryError):
         pool = error.pool
         where = f"{pool.host}:{pool.port}" if pool is not None else "the server"
-        return CliError(f"no connection to {where}: {_reason(error.reason)}; check the address and the network")
+        return ClientError(f"no connection to {where}: {_reason(error.reason)}; check the address and the network")
     if isinstance(error, HTTPError):
-        return CliError(f"the connection was lost: {_reason(error)}; try again")
+        return ClientError(f"the connection was lost: {_reason(error)}; try again")
     return None
 
 
@@ -197,7 +202,7 @@ def _reason(error: BaseException | None) -> str:
     return message.rpartition(">: ")[2] or message
 
 
-def _azure(error: Exception) -> CliError | None:
+def _azure(error: Exception) -> ClientError | None:
     from azure.core.exceptions import (
         AzureError,
         ClientAuthenticationError,
@@ -210,14 +215,14 @@ def _azure(error: Exception) -> CliError | None:
         return None
     message = one_line(error.message)
     if isinstance(error, ClientAuthenticationError):
-        return CliError(f"Azure does not accept the credentials: {message}; sign in with `az login` or set a key")
+        return ClientError(f"Azure does not accept the credentials: {message}; sign in with `az login` or set a key")
     if isinstance(error, ResourceNotFoundError):
         return NotFound(f"Azure: {message}")
     if isinstance(error, HttpResponseError):
-        return CliError(f"Azure answers {error.status_code}: {message}")
+        return ClientError(f"Azure answers {error.status_code}: {message}")
     if isinstance(error, ServiceRequestError):
-        return CliError(f"no connection to Azure: {_reason(error)}; check the account's name and the network")
-    return CliError(f"Azure: {message}")
+        return ClientError(f"no connection to Azure: {_reason(error)}; check the account's name and the network")
+    return ClientError(f"Azure: {message}")
 
 
 def one_line(message: object) -> str:

@@ -1,14 +1,18 @@
 """What an operation shows while it runs: messages on standard error, and the state of transfers."""
 
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from horovodjob.escaping import escaped
 
+# How a user interface names the arguments of this library in its sentences.
+wording: Callable[[str], str] = str
+
 
 def message(text: str, end: str = "\n") -> None:
     """Write a message for the user to standard error, which can have names and sentences of others."""
-    sys.stderr.write(f"{escaped(text)}{end}")
+    sys.stderr.write(f"{escaped(wording(text))}{end}")
     sys.stderr.flush()
 
 

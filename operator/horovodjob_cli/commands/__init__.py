@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 from typer.models import ParameterInfo
 
-from horovodjob.client import errors
+from horovodjob.client import errors, messages
 from horovodjob.client.cluster import kube
 from horovodjob.client.messages import message
 from horovodjob.escaping import escaped
@@ -190,6 +190,7 @@ def confirm(question: str, yes: bool) -> None:
 
 def run(arguments: list[str], program: str) -> int:
     """Run one command line and return its exit code; print an error as one sentence."""
+    messages.wording = output.as_options
     root = get_command(_root())
     if COMPLETION_VARIABLE in os.environ:
         from typer.completion import completion_init  # type: ignore[attr-defined]
@@ -209,8 +210,9 @@ def run(arguments: list[str], program: str) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
-        found = errors.to_cli_error(error)
-        message(f"error: {found}")
+        found = errors.to_client_error(error)
+        debug = "; --debug shows the traceback" if isinstance(found, errors.Defect) else ""
+        message(f"error: {found}{debug}")
         return found.exit_code
     return 0
 

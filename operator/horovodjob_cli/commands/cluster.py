@@ -17,7 +17,7 @@ from horovodjob.client.cluster.cluster_view import (
     readable_nodes,
     warn,
 )
-from horovodjob.client.errors import CliError, UsageError
+from horovodjob.client.errors import ClientError, UsageError
 from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob.client.messages import message
 from horovodjob.escaping import escaped
@@ -198,21 +198,21 @@ def auto_scale(
 
 
 def aks_cluster_of(subscription: str | None, group: str | None, cluster: str | None) -> aks.ManagedCluster:
-    """The AKS cluster that the options name, or else that of the nodes. Raises CliError."""
+    """The AKS cluster that the options name, or else that of the nodes. Raises ClientError."""
     if subscription and group and cluster:
         return aks.ManagedCluster(aks.ClusterReference(subscription, group, cluster))
     nodes = readable_nodes(warns=False)
     if nodes is None and not (subscription and cluster):
-        raise CliError(
+        raise ClientError(
             f"you may not list nodes: name the AKS cluster with --subscription and --aks-cluster, or {ADVICE}"
         )
     return required_aks_cluster(aks.cluster_reference(nodes or [], subscription, group, cluster))
 
 
 def required_aks_cluster(place: aks.ClusterReference | None) -> aks.ManagedCluster:
-    """The AKS cluster. Raises CliError for a cluster outside of Azure."""
+    """The AKS cluster. Raises ClientError for a cluster outside of Azure."""
     if place is None:
-        raise CliError(
+        raise ClientError(
             "this cluster is not on Azure: none of its nodes has a providerID azure:///...; resize its node pools "
             "with its provider's tools, or name an AKS cluster with --subscription, --resource-group and --aks-cluster"
         )

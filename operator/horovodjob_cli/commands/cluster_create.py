@@ -8,7 +8,7 @@ import typer
 from horovodjob.batchai.names import pool_name_error
 from horovodjob.client.cluster import aks, new_pools
 from horovodjob.client.cluster.cluster_view import azure_view, current_view, readable_nodes, warn
-from horovodjob.client.errors import CliError, UsageError
+from horovodjob.client.errors import ClientError, UsageError
 from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob_cli import options, output
 from horovodjob_cli.commands import CommandResult, command, group
@@ -91,11 +91,11 @@ def create(
 def create_or_keep(
     azure: aks.ManagedCluster, name: str, pool: Any, limit: WaitLimit, *, wait: bool, quiet: bool
 ) -> None:
-    """Create the pool, or keep the existing one. Raises CliError if that has other settings, TimedOut."""
+    """Create the pool, or keep the existing one. Raises ClientError if that has other settings, TimedOut."""
     existing = next((each for each in azure.pools() if each.name == name), None)
     if existing is not None:
         if problem := new_pools.difference(name, existing, pool):
-            raise CliError(problem)
+            raise ClientError(problem)
         if existing.provisioning_state == "Succeeded" or not wait:
             warn(f"pool {name} exists with these settings")
             return

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from horovodjob.client.cluster import kube
-from horovodjob.client.errors import CliError, UsageError
+from horovodjob.client.errors import ClientError, UsageError
 from horovodjob.client.messages import message
 from horovodjob_cli.commands import command, group
 
@@ -55,7 +55,7 @@ def dashboard(
         from horovodjob_dashboard.page_settings import LinkTemplate, PageSettings, Price
         from horovodjob_dashboard.server import Context, serve
     except ModuleNotFoundError as error:
-        raise CliError(f"the dashboard needs {error.name}; run `pip install 'horovodjob[dashboard]'`") from None
+        raise ClientError(f"the dashboard needs {error.name}; run `pip install 'horovodjob[dashboard]'`") from None
 
     try:
         prices = [Price.parse(text) if text else None for text in (gpu_hour_price, spot_gpu_hour_price)]
@@ -77,7 +77,7 @@ def dashboard(
     try:
         listener = socket.create_server((LOOPBACK, port))
     except OSError as error:
-        raise CliError(
+        raise ClientError(
             f"port {port} of {LOOPBACK} cannot be used ({error.strerror}); choose another with --port"
         ) from None
 

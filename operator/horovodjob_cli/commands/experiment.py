@@ -13,7 +13,7 @@ from horovodjob.api.constants import LABEL_EXPERIMENT, ExecutionState
 from horovodjob.batchai import names
 from horovodjob.client.cluster import kube
 from horovodjob.client.cluster.watch import wait_for_deletion
-from horovodjob.client.errors import CliError, NotFound
+from horovodjob.client.errors import ClientError, NotFound
 from horovodjob.client.jobs import batchai_records, job_creation
 from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob.client.messages import message
@@ -54,7 +54,7 @@ def create(name: Name, workspace: Workspace = None) -> Any:
             raise
         existing = kube.plain(kube.core().read_namespaced_config_map(config_map, namespace))
         if existing["metadata"].get("labels", {}).get(LABEL_EXPERIMENT) != labels[LABEL_EXPERIMENT]:
-            raise CliError(
+            raise ClientError(
                 f"experiment {name} uses the ConfigMap {config_map}, which already belongs to experiment "
                 f"{batchai_records.display_name(existing)}; choose another name"
             ) from None
@@ -93,7 +93,7 @@ def compare(
         _experiment(name, namespace)
     chosen = metric or training_history.default_metric(jobs)
     if chosen is None:
-        raise CliError(f"no job of experiment {name} has reported metrics yet")
+        raise ClientError(f"no job of experiment {name} has reported metrics yet")
     goal = goal or training_history.declared_goal(jobs, chosen)
     rows = training_history.comparison(jobs, chosen, goal)
     if all(row["lowest"] is None for row in rows):

@@ -11,7 +11,7 @@ from horovodjob.api.managed_by import is_dispatched
 from horovodjob.batchai.command_line_mounts import CommandLineMounts
 from horovodjob.client.cluster import kube
 from horovodjob.client.cluster.watch import wait_for_deletion
-from horovodjob.client.errors import CliError, UsageError
+from horovodjob.client.errors import ClientError, UsageError
 from horovodjob.client.jobs import batchai_records, job_creation, manifests, other_cluster, owned_jobs, termination
 from horovodjob.client.jobs.batchai_records import job_record, record_order
 from horovodjob.client.jobs.job_times import current_time, job_times, last_events
@@ -262,7 +262,7 @@ def _unfinished(name: str, workspace: str | None, experiment: str | None) -> dic
     job = kube.job(name, workspace, experiment)
     if batchai_records.is_finished(job):
         phase = job["status"]["phase"]
-        raise CliError(f"job {name} has ended ({phase}) and never runs again; create a job with another name")
+        raise ClientError(f"job {name} has ended ({phase}) and never runs again; create a job with another name")
     return job
 
 

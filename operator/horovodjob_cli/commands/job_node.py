@@ -10,7 +10,7 @@ from horovodjob.api.constants import LABEL_ROLE, Role
 from horovodjob.client.cluster import exec as pod_exec
 from horovodjob.client.cluster import kube
 from horovodjob.client.cluster.port_forward import LOCAL_NAMES, forwarded_port, parse_forwarding, wait_for_pod_end
-from horovodjob.client.errors import CliError, NotFound, UsageError
+from horovodjob.client.errors import ClientError, NotFound, UsageError
 from horovodjob.client.jobs import other_cluster
 from horovodjob.client.jobs.logs import source
 from horovodjob.client.messages import message
@@ -97,7 +97,7 @@ def _chosen(job: kube.Object, node_id: str | None) -> kube.Object:
         raise NotFound(f"job {name} has no pod {node_id} and no pod on such a node; see `hvj job node list -j {name}`")
     running = [pod for pod in named if pod.get("status", {}).get("phase") == "Running"]
     if not running:
-        raise CliError(f"no pod of job {name} is running there; see `hvj job node list -j {name}`")
+        raise ClientError(f"no pod of job {name} is running there; see `hvj job node list -j {name}`")
     return running[0]
 
 

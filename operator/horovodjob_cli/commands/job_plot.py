@@ -8,7 +8,7 @@ import typer
 
 from horovodjob import training_history
 from horovodjob.client.cluster import kube
-from horovodjob.client.errors import CliError, NotFound, UsageError
+from horovodjob.client.errors import ClientError, NotFound, UsageError
 from horovodjob.client.messages import message
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.display import plots
@@ -49,10 +49,10 @@ def plot(
 
 
 def chosen_metrics(jobs: list[kube.Object], names: list[str] | None) -> list[str]:
-    """The named metrics, or the losses of the jobs, or else their first metric. Raises CliError, NotFound."""
+    """The named metrics, or the losses of the jobs, or else their first metric. Raises ClientError, NotFound."""
     known = training_history.metric_names(jobs)
     if not known:
-        raise CliError(
+        raise ClientError(
             "no job has a history of epochs yet; the trainer, and a script with ProgressCallback, reports each epoch"
         )
     if not names:

@@ -10,7 +10,7 @@ from horovodjob.client.cluster import exec as pod_exec
 from horovodjob.client.cluster import kube
 from horovodjob.client.cluster.cluster_view import warn
 from horovodjob.client.cluster.connections import side_by_side
-from horovodjob.client.errors import CliError, to_cli_error
+from horovodjob.client.errors import ClientError, to_client_error
 from horovodjob.client.jobs import batchai_records, other_cluster
 from horovodjob.escaping import escaped_output
 from horovodjob_cli.commands import command, group
@@ -41,15 +41,15 @@ def stacks(
     pods = [pod for pod in other_cluster.pods(job) if _runs_ranks(job, pod)]
     if not pods:
         state = batchai_records.state(job.get("status", {}))
-        raise CliError(f"no pod of job {name} is running ({state}); see `hvj job show -n {name}`")
+        raise ClientError(f"no pod of job {name} is running ({state}); see `hvj job show -n {name}`")
     found = side_by_side(PODS_AT_A_TIME, lambda pod: _of_pod(pod, rank or []), pods)
-    errors = [each for each in found if isinstance(each, CliError)]
+    errors = [each for each in found if isinstance(each, ClientError)]
     by_place: dict[tuple[str, str], list[int]] = {}
     for each in found:
         for number, state, text in each if isinstance(each, list) else ():
             by_place.setdefault((state, text), []).append(number)
     if not by_place:
-        raise errors[0] if errors else CliError(_nothing(job, rank))
+        raise errors[0] if errors else ClientError(_nothing(job, rank))
     for error in errors[:1]:
         warn(f"the stacks of {len(errors)} pods are unknown: {error}")
     if missing := set(rank or []).difference(*by_place.values()):
@@ -66,14 +66,14 @@ def _runs_ranks(job: Any, pod: Any) -> bool:
     return bool(hosts_ranks) and pod.get("status", {}).get("phase") == "Running"
 
 
-def _of_pod(pod: Any, ranks: list[int]) -> list[tuple[int, str, str]] | CliError:
+def _of_pod(pod: Any, ranks: list[int]) -> list[tuple[int, str, str]] | ClientError:
     """Number, state and stacks of the ranks in a pod, or why they are unknown."""
     try:
         code, text = pod_exec.output(pod, (*COMMAND, *map(str, ranks)))
     except Exception as error:
-        return to_cli_error(error)
+        return to_client_error(error)
     if code:
-        return CliError(f"pod {pod['metadata']['name']}: {' '.join(COMMAND)} ended with exit code {code}; the image "
+        return ClientError(f"pod {pod['metadata']['name']}: {' '.join(COMMAND)} ended with exit code {code}; the image "
                         "needs horovodjob_trainer")  # fmt: skip
     parts = RANK.split(text.decode(errors="replace"))[1:]
     return [(int(rank), state or "", own.strip()) for rank, state, own in zip(*[iter(parts)] * 3, strict=True)]

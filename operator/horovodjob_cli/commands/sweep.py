@@ -139,7 +139,7 @@ def best(name: SweepName, workspace: Workspace = None, metric: Metric = None, go
 
 
 def followed(sweep: sweeps.Sweep, limit: WaitLimit) -> Any:
-    """The record of the best trial, after the end of all. Raises CliError if there is none, Stalled, TimedOut."""
+    """The record of the best trial, after the end of all. Raises ClientError if there is none, Stalled, TimedOut."""
     try:
         sweep.run(limit)
     except KeyboardInterrupt:

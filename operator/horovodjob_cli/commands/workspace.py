@@ -7,7 +7,7 @@ import typer
 from horovodjob.batchai import names
 from horovodjob.client.cluster import kube
 from horovodjob.client.cluster.watch import wait_for_namespace_deletion
-from horovodjob.client.errors import CliError, NotFound
+from horovodjob.client.errors import ClientError, NotFound
 from horovodjob.client.jobs import batchai_records
 from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob_cli.commands import command, confirm, group
@@ -39,7 +39,7 @@ def create(
             raise
     existing = _namespace(workspace, name)
     if not _is_workspace(existing):
-        raise CliError(
+        raise ClientError(
             f"namespace {name} exists and was not created by hvj; use it unchanged with -w {name}, or label it with "
             f"`kubectl label namespace {name} {LABEL}={name}` so that hvj can also delete it"
         )
@@ -64,7 +64,7 @@ def delete(workspace: Workspace, yes: Yes = False, no_wait: NoWait = False, time
     namespace = _namespace(workspace, kube.namespace(workspace))
     name = namespace["metadata"]["name"]
     if not _is_workspace(namespace):
-        raise CliError(
+        raise ClientError(
             f"namespace {name} was not created by hvj, which deletes only its own; delete it with "
             f"`kubectl delete namespace {name}`"
         )

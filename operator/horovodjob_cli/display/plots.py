@@ -10,7 +10,7 @@ from typing import Any
 
 from horovodjob import training_history
 from horovodjob.batchai.names import display_name
-from horovodjob.client.errors import CliError, UsageError
+from horovodjob.client.errors import ClientError, UsageError
 from horovodjob.escaping import escaped
 from horovodjob_cli.output import uses_color
 
@@ -52,7 +52,7 @@ def text_plot(jobs: Sequence[Object], metric: str) -> str:
 def write_picture(path: Path, jobs: Sequence[Object], metrics: Sequence[str], rows: Sequence[Object] = ()) -> None:
     """Write the curves of each metric; a page also has a table of the rows of a comparison.
 
-    Raises UsageError for a file that is neither a picture nor a page, CliError without matplotlib.
+    Raises UsageError for a file that is neither a picture nor a page, ClientError without matplotlib.
     """
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
@@ -72,7 +72,9 @@ def _figure(jobs: Sequence[Object], metrics: Sequence[str]) -> Any:
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
     except ImportError:
-        raise CliError("curves in a file need matplotlib; install it with `pip install 'horovodjob[plot]'`") from None
+        raise ClientError(
+            "curves in a file need matplotlib; install it with `pip install 'horovodjob[plot]'`"
+        ) from None
 
     figure = Figure(figsize=(8, 4 * len(metrics)), layout="constrained")
     for number, metric in enumerate(metrics, 1):

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from horovodjob.client.cluster import cluster_view, kube, queues
-from horovodjob.client.errors import CliError, translated
+from horovodjob.client.errors import ClientError, translated
 from horovodjob.client.jobs.job_times import current_time
 from horovodjob_dashboard.cluster_rows import PodOnNode, pod_on_node, pool_rows, queue_rows
 from horovodjob_dashboard.event_streams import EventStreams
@@ -92,7 +92,7 @@ async def _or_sentence(read: Callable[..., Iterable[Found]], *arguments: Any) ->
     try:
         return list(await asyncio.to_thread(read, *arguments)), ""
     except Exception as error:
-        found = error if isinstance(error, CliError) else translated(error)
+        found = error if isinstance(error, ClientError) else translated(error)
         if found is None:
             raise
         return [], str(found)

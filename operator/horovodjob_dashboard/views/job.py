@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from horovodjob.client.cluster import kube
-from horovodjob.client.errors import CliError, NotFound, translated
+from horovodjob.client.errors import ClientError, NotFound, translated
 from horovodjob.client.jobs import other_cluster
 from horovodjob.client.jobs.job_times import current_time, job_times
 from horovodjob_dashboard import job_details
@@ -98,7 +98,7 @@ async def _or_error(function: Callable[[Any], Any], job: Any) -> tuple[list[Any]
     try:
         return await asyncio.to_thread(function, job), ""
     except Exception as error:
-        found = error if isinstance(error, CliError) else translated(error)
+        found = error if isinstance(error, ClientError) else translated(error)
         if found is None:
             raise
         return [], str(found)

@@ -11,7 +11,7 @@ from aiohttp import web
 from horovodjob.api.azure_files import AzureFileShare
 from horovodjob.api.constants import LABEL_ROLE, Role
 from horovodjob.client.cluster import kube
-from horovodjob.client.errors import CliError, NotFound, is_transient, translated
+from horovodjob.client.errors import ClientError, NotFound, is_transient, translated
 from horovodjob.client.jobs.batchai_records import is_finished
 from horovodjob.client.jobs.container_log import has_started
 from horovodjob.client.jobs.logs import Selection
@@ -127,7 +127,7 @@ async def _share_instead(request: web.Request, feed: JobFeed, refusal: Exception
         async for part in _share(request, feed):
             yield part
     except Exception as error:
-        raise CliError(f"{refusal}. {translated(error) or error}") from error
+        raise ClientError(f"{refusal}. {translated(error) or error}") from error
 
 
 async def _share(request: web.Request, feed: JobFeed) -> AsyncGenerator[Rows]:

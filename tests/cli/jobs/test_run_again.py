@@ -117,6 +117,6 @@ def test_what_would_change_the_code_is_refused(
     cluster.create("theirs")
     done = hvj("run", "--detach", "--from", "theirs", *arguments)
     assert (done.code, words in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.stderr
-    with pytest.raises(UsageError, match="a command has no effect with --from"):
+    with pytest.raises(UsageError, match="a command has no effect with `source=`"):
         Client().run(source="theirs", command=["python3", "train.py"])
     assert [job["metadata"]["name"] for job in cluster.api.items(cluster.jobs)] == ["theirs"]

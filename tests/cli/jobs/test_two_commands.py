@@ -9,7 +9,7 @@ import pytest
 from cli.cluster_state import ClusterState
 from cli.program import PROGRAM, Hvj, Process
 from horovodjob.client.cluster import kube
-from horovodjob.client.errors import CliError
+from horovodjob.client.errors import ClientError
 from horovodjob.client.jobs.sweep import Sweep
 from support.api_client import Object, wait_for
 
@@ -120,7 +120,7 @@ def test_a_sweep_that_fails_keeps_the_code_that_another_command_has_begun_to_use
     def fail(*_: object) -> None:
         monkeypatch.setattr(Sweep, "run", lambda *_: None)
         assert hvj(*SWEEP).code == 1  # "no trial is complete": it has created the code's user, and no job
-        raise CliError("the first command fails now")
+        raise ClientError("the first command fails now")
 
     monkeypatch.setattr(Sweep, "run", fail)
     done = hvj(*SWEEP)

@@ -104,7 +104,7 @@ def test_the_account_comes_from_the_options_or_the_environment(options: Options,
 
 
 def test_without_an_account_the_error_describes_how_to_set_one() -> None:
-    with pytest.raises(CredentialsMissing, match="--account-name"):
+    with pytest.raises(CredentialsMissing, match="`account_name=`"):
         choose_account(None, Options(), {})
 
 
@@ -135,7 +135,7 @@ def test_the_endpoint_can_be_that_of_another_cloud_or_of_an_emulator(
     ["c3RyaW5nLXNlY3JldA", "AccountName=acc", "AccountKey=c3RyaW5nLXNlY3JldA", "a;AccountKey=c3RyaW5nLXNlY3JldA"],
 )
 def test_an_invalid_connection_string_is_rejected_and_not_shown(text: str) -> None:
-    with pytest.raises(FilesError, match="--connection-string") as raised:
+    with pytest.raises(FilesError, match="`connection_string=`") as raised:
         choose_account(None, Options(connection_string=text), {})
     assert "c3RyaW5nLXNlY3JldA" not in str(raised.value)
 
@@ -154,7 +154,7 @@ def test_secrets_are_not_in_the_text_of_an_account() -> None:
 @pytest.mark.parametrize(
     ("options", "environment", "words"),
     [
-        (Options(key="k"), {}, "the given key names no account; .*--account-name"),
+        (Options(key="k"), {}, "the given key names no account; .*`account_name=`"),
         (Options(sas="s"), {}, "the given SAS names no account"),
         (Options(key="k"), {"AZURE_STORAGE_ACCOUNT": "other"}, "the given key names no account"),
         (Options("other", sas="s"), {}, "storage account acc, and the given credentials are for other"),

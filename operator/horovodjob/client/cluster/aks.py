@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from horovodjob.client.errors import CliError, NotFound
+from horovodjob.client.errors import ClientError, NotFound
 
 Object = dict[str, Any]
 # A custom cloud or a test sets it to replace https://management.azure.com.
@@ -57,7 +57,7 @@ def cluster_reference(
 
 
 class ManagedCluster:
-    """An AKS cluster. Its methods raise errors of Azure as CliError."""
+    """An AKS cluster. Its methods raise errors of Azure as ClientError."""
 
     def __init__(self, place: ClusterReference) -> None:
         self._client = client(place.subscription)
@@ -93,17 +93,17 @@ class ManagedCluster:
         return f"AKS cluster {self.name} in resource group {self.group}"
 
     def create(self, name: str, pool: Any, *, follow: bool, busy: Callable[[str], None]) -> Any:
-        """Begin the creation of a pool that does not exist, as `change` does. Raises CliError if it exists."""
+        """Begin the creation of a pool that does not exist, as `change` does. Raises ClientError if it exists."""
         from azure.core import MatchConditions
         from azure.core.exceptions import ResourceExistsError
 
         absent = {"match_condition": MatchConditions.IfMissing}
         try:
             return self._begin(name, lambda: (pool, absent), follow=follow, busy=busy)
-        except CliError as error:
+        except ClientError as error:
             if not isinstance(error.__cause__, ResourceExistsError):
                 raise
-            raise CliError(f"another client has just created node pool {name}; repeat the command") from error
+            raise ClientError(f"another client has just created node pool {name}; repeat the command") from error
 
     def creation_request(self, name: str, pool: Any) -> Object:
         """Method, URL and body of the request that `create` sends. Sends nothing."""
@@ -148,7 +148,7 @@ class ManagedCluster:
                     raise
                 busy(f"waiting up to {BUSY_MINUTES} minutes: {error.message}")
                 time.sleep(BUSY_POLL_SECONDS)
-            except CliError as error:
+            except ClientError as error:
                 conflicts += 1
                 if not isinstance(error.__cause__, ResourceModifiedError) or conflicts == CONFLICTS:
                     raise
@@ -162,7 +162,7 @@ class ManagedCluster:
             return poller.result()
 
 
-class OperationInProgress(CliError):
+class OperationInProgress(ClientError):
     """Another operation runs on the cluster."""
 
     def __init__(self, where: str, message: str) -> None:
@@ -208,7 +208,7 @@ def endpoint() -> str | None:
     """The address of Azure Resource Manager, if the environment sets one."""
     address = os.environ.get(ENDPOINT)
     if address and not address.startswith("https://"):
-        raise CliError(f"{ENDPOINT}={address} is not an https:// address; tokens are sent only over TLS")
+        raise ClientError(f"{ENDPOINT}={address} is not an https:// address; tokens are sent only over TLS")
     return address or None
 
 
@@ -247,7 +247,7 @@ def find_cluster(client: Any, place: ClusterReference) -> tuple[str, str]:
         what = f"with the node resource group {place.node_group}"
     if len(clusters) != 1:
         count = len(clusters) or "no"
-        raise NotFound(f"{where} has {count} AKS cluster {what}; name it with --resource-group and --aks-cluster")
+        raise NotFound(f"{where} has {count} AKS cluster {what}; name it with `resource_group=` and `aks_cluster=`")
     return str(parse_resource_id(clusters[0].id)["resource_group"]), str(clusters[0].name)
 
 
@@ -258,7 +258,7 @@ def same_name(one: str | None, other: str | None) -> bool:
 
 @contextlib.contextmanager
 def azure_errors(where: str) -> Iterator[None]:
-    """Raises errors of Azure in the block as CliError."""
+    """Raises errors of Azure in the block as ClientError."""
     from azure.core.exceptions import AzureError
 
     try:
@@ -267,7 +267,7 @@ def azure_errors(where: str) -> Iterator[None]:
         raise cli_error(error, where) from error
 
 
-def cli_error(error: Any, where: str) -> CliError:
+def cli_error(error: Any, where: str) -> ClientError:
     """The error as a message for the user."""
     from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
 
@@ -276,35 +276,35 @@ def cli_error(error: Any, where: str) -> CliError:
     code = str(getattr(detail, "code", None) or "")
     if isinstance(error, ClientAuthenticationError):
         remedy = "run `az login`, or set AZURE_CLIENT_ID and its related variables"
-        return CliError(f"Azure sign-in failed: {credential_reason(message)}; {remedy}")
+        return ClientError(f"Azure sign-in failed: {credential_reason(message)}; {remedy}")
     if isinstance(error, HttpResponseError):
         return refused_request(error.status_code, code, message, where)
-    return CliError(f"no connection to Azure for {where}: {message}; check the network, and {ENDPOINT} if it is set")
+    return ClientError(f"no connection to Azure for {where}: {message}; check the network, and {ENDPOINT} if it is set")
 
 
-def refused_request(status: int | None, code: str, message: str, where: str) -> CliError:
+def refused_request(status: int | None, code: str, message: str, where: str) -> ClientError:
     """The error of a refused request, by the code of the response."""
     if code == "LinkedAuthorizationFailed" and (subnet := SUBNET.search(message)):
         remedy = f"az role assignment create --role 'Network Contributor' --assignee <you> --scope {subnet[0]}"
-        return CliError(f"you have no right to use the subnet of {where}: {message}; request the role: {remedy}")
+        return ClientError(f"you have no right to use the subnet of {where}: {message}; request the role: {remedy}")
     if code in ("AuthorizationFailed", "LinkedAuthorizationFailed"):
         role = "Reader" if "/read'" in message else ROLE
         remedy = f"request the role: az role assignment create --role '{role}' --assignee <you> --scope <cluster id>"
-        return CliError(f"you have no right to {where}: {message}; {remedy}")
+        return ClientError(f"you have no right to {where}: {message}; {remedy}")
     if status == 404:
         return NotFound(f"{where} does not exist: {message}")
     if "quota" in f"{code} {message}".lower():
         remedy = "request more vCPUs of this family (https://aka.ms/AzureQuota), or choose a smaller number of nodes"
-        return CliError(f"{where}: the subscription's quota is exceeded: {message}; {remedy}")
+        return ClientError(f"{where}: the subscription's quota is exceeded: {message}; {remedy}")
     if status == 409 and IN_PROGRESS.search(message):
         return OperationInProgress(where, message)
     if re.search("AllocationFail|SkuNotAvailable|OverconstrainedAllocation", code):
-        return CliError(
+        return ClientError(
             f"{where}: Azure has no capacity for this VM size: {message}; try later, or another size or region"
         )
     if status == 429:
-        return CliError(f"Azure throttles requests: {message}; try again later")
-    return CliError(f"{where}: {message}" + (f" ({code})" if code and code not in message else ""))
+        return ClientError(f"Azure throttles requests: {message}; try again later")
+    return ClientError(f"{where}: {message}" + (f" ({code})" if code and code not in message else ""))
 
 
 def credential_reason(message: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from horovodjob.api.constants import LABEL_JOB
 from horovodjob.client.cluster import aks, kube, node_pools, queues
-from horovodjob.client.errors import CliError, NotFound
+from horovodjob.client.errors import ClientError, NotFound
 from horovodjob.client.messages import message
 
 Object = dict[str, Any]
@@ -123,7 +123,7 @@ class View:
     def not_found(self, name: str) -> NotFound:
         """An error with the existing pools and the alternative option."""
         names = ", ".join(sorted(node_pools.pools(self.nodes).keys() | self.azure.pools.keys())) or "none"
-        return NotFound(f"no pool is named {name} (pools: {names}); select nodes with --selector")
+        return NotFound(f"no pool is named {name} (pools: {names}); select nodes with `selector=`")
 
 
 def _known_without_nodes(pool: Any | None) -> Object:
@@ -197,7 +197,7 @@ def azure_view_if_known(place: aks.ClusterReference | None) -> AzureView:
         return AzureView()
     try:
         return azure_view(aks.ManagedCluster(place))
-    except CliError as error:
+    except ClientError as error:
         warn(f"without Azure's view of the pools: {error}")
         return AzureView()
 

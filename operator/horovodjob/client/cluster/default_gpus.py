@@ -10,9 +10,9 @@ Object = dict[str, Any]
 PAGE = 500
 # Of nodes that nothing adds when a job needs them; those of clouds have other ones, such as azure and aws.
 OWN_MACHINES = ("", "kind", "k3s", "k0s", "rke2", "minikube", "microk8s")
-NONE_HERE = "no node of the cluster has a GPU, so the workers use none; --gpus 1 waits for a node that has one"
-UNKNOWN = "each worker requests 1 GPU; --gpus 0 runs the job without"
-NONE_NOW = "no node has a GPU now, and each worker waits for one; --gpus 0 runs the job without"
+NONE_HERE = "no node of the cluster has a GPU, so the workers use none; `gpus=1` waits for a node that has one"
+UNKNOWN = "each worker requests 1 GPU; `gpus=0` runs the job without"
+NONE_NOW = "no node has a GPU now, and each worker waits for one; `gpus=0` runs the job without"
 
 
 def default_gpus(*, is_placed: bool) -> tuple[int, str]:

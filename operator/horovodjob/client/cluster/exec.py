@@ -15,7 +15,7 @@ from typing import Any
 from horovodjob.api.constants import LABEL_ROLE
 from horovodjob.client.cluster import kube
 from horovodjob.client.cluster.connections import streams
-from horovodjob.client.errors import CliError
+from horovodjob.client.errors import ClientError
 
 Object = dict[str, Any]
 # Channels of the protocol v4.channel.k8s.io and its successor.
@@ -48,7 +48,7 @@ def output(pod: Object, command: Sequence[str]) -> tuple[int, bytes]:
             try:
                 session.update(timeout=None)
             except (WebSocketException, OSError) as error:
-                raise CliError(f"the connection to pod {pod['metadata']['name']} was lost: {error}") from None
+                raise ClientError(f"the connection to pod {pod['metadata']['name']} was lost: {error}") from None
             written += session.read_channel(STDOUT)
     return _exit_code(session.read_channel(ERROR), pod), bytes(written)
 
@@ -81,7 +81,7 @@ def server(
     """Runs a server in the pod: what its output matches when it is ready, and a function that waits for its end.
 
     The command must end with its standard input, which is closed at the end. `check` is called each second until the
-    server is ready, and can raise. Raises CliError if the server ends.
+    server is ready, and can raise. Raises ClientError if the server ends.
     """
     session = _session(pod, command, stdin=True, tty=False)
     written = ""
@@ -90,7 +90,7 @@ def server(
         nonlocal written
         if not session.is_open():
             last = written.strip().rpartition("\n")[2] or "it wrote no error"
-            raise CliError(f"{name} in pod {pod['metadata']['name']} has ended: {last}")
+            raise ClientError(f"{name} in pod {pod['metadata']['name']} has ended: {last}")
         _update(session, timeout)
         written += (session.read_channel(STDOUT) + session.read_channel(STDERR)).decode(errors="replace")
 
@@ -110,13 +110,13 @@ def server(
 
 
 def _update(session: Any, timeout: float | None = None) -> None:
-    """Wait for output. Raises CliError for a lost connection."""
+    """Wait for output. Raises ClientError for a lost connection."""
     from websocket import WebSocketException
 
     try:
         session.update(timeout=timeout)
     except (WebSocketException, OSError) as error:
-        raise CliError(f"the connection to the pod was lost: {error}; the command may still be running") from None
+        raise ClientError(f"the connection to the pod was lost: {error}; the command may still be running") from None
 
 
 def _session(pod: Object, command: Sequence[str], *, stdin: bool, tty: bool) -> Any:
@@ -193,13 +193,13 @@ def _terminal(session: Any) -> Iterator[None]:
 
 
 def _exit_code(status: bytes, pod: Object) -> int:
-    """The exit code that the kubelet reports when the command has ended. Raises CliError if it did not run."""
+    """The exit code that the kubelet reports when the command has ended. Raises ClientError if it did not run."""
     if not status:
-        raise CliError(f"the connection to pod {pod['metadata']['name']} ended before the command did")
+        raise ClientError(f"the connection to pod {pod['metadata']['name']} ended before the command did")
     outcome = json.loads(status)
     if outcome.get("status") == "Success":
         return 0
     for cause in outcome.get("details", {}).get("causes", []):
         if cause.get("reason") == "ExitCode":
             return int(cause["message"])
-    raise CliError(f"the command did not run in pod {pod['metadata']['name']}: {outcome.get('message')}")
+    raise ClientError(f"the command did not run in pod {pod['metadata']['name']}: {outcome.get('message')}")

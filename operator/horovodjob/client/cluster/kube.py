@@ -25,7 +25,7 @@ from horovodjob.api.constants import (
 from horovodjob.batchai import names
 from horovodjob.batchai.names import ANNOTATION_NAME, DNS_LABEL_LENGTH, JOB_NAME_LENGTH
 from horovodjob.client.cluster import connections, kubeconfig
-from horovodjob.client.errors import CliError, NotFound, UsageError
+from horovodjob.client.errors import ClientError, NotFound, UsageError
 
 Object = dict[str, Any]
 JOBS = {"group": GROUP, "version": VERSION, "plural": PLURAL}
@@ -130,7 +130,7 @@ def active_context() -> Object:
     for context in contexts:
         if context["name"] == wanted:
             return dict(context["context"])
-    raise CliError(f"the kubeconfig has no context {wanted}; `kubectl config get-contexts` lists them")
+    raise ClientError(f"the kubeconfig has no context {wanted}; `kubectl config get-contexts` lists them")
 
 
 def resource_name(name: str, length: int = JOB_NAME_LENGTH) -> str:

@@ -25,15 +25,17 @@ def scale(target: int | None, minimum: int | None, maximum: int | None) -> Scale
     """The scale of the options; equal limits are a fixed number, as in Batch AI. Raises UsageError."""
     if minimum is None and maximum is None:
         if target is None:
-            raise UsageError("give the number of nodes with --target, or the autoscaler's limits with --min and --max")
+            raise UsageError(
+                "give the number of nodes with `target=`, or the autoscaler's limits with `min=` and `max=`"
+            )
         return Scale(target)
     if minimum is None or maximum is None:
-        raise UsageError("the autoscaler needs both limits, --min and --max")
+        raise UsageError("the autoscaler needs both limits, `min=` and `max=`")
     if minimum > maximum:
-        raise UsageError(f"--min {minimum} is greater than --max {maximum}")
+        raise UsageError(f"`min={minimum}` is greater than `max={maximum}`")
     count = minimum if target is None else target
     if not minimum <= count <= maximum:
-        raise UsageError(f"--target {count} is not from --min {minimum} to --max {maximum}")
+        raise UsageError(f"`target={count}` is not from `min={minimum}` to `max={maximum}`")
     return Scale(count) if minimum == maximum else Scale(count, (minimum, maximum))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from horovodjob.client.cluster import kube
 from horovodjob.client.cluster.connections import streams
 from horovodjob.client.cluster.watch import changes
-from horovodjob.client.errors import CliError, UsageError, one_line, to_cli_error
+from horovodjob.client.errors import ClientError, UsageError, one_line, to_client_error
 from horovodjob.client.messages import message
 
 Object = dict[str, Any]
@@ -49,7 +49,9 @@ def forwarded_port(pod: Object, local: int, remote: int) -> Iterator[int]:
     try:
         listener = socket.create_server((LOOPBACK, local))
     except OSError as error:
-        raise CliError(f"port {local} of this machine: {one_line(error.strerror)}; choose another one, or 0") from None
+        raise ClientError(
+            f"port {local} of this machine: {one_line(error.strerror)}; choose another one, or 0"
+        ) from None
     # In a new context, the threads would use the default cluster.
     threading.Thread(target=copy_context().run, args=(_accept, listener, pod, remote), daemon=True).start()
     try:
@@ -61,7 +63,7 @@ def forwarded_port(pod: Object, local: int, remote: int) -> Iterator[int]:
 
 
 def wait_for_pod_end(pods: Sequence[Object]) -> None:
-    """Raises CliError when one of these pods of a namespace ends or is deleted."""
+    """Raises ClientError when one of these pods of a namespace ends or is deleted."""
     names = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
     selection: Object = {"namespace": pods[0]["metadata"]["namespace"]}
     if len(names) == 1:
@@ -77,7 +79,7 @@ def wait_for_pod_end(pods: Sequence[Object]) -> None:
             present |= {name} if is_same and not has_ended else set()
             gone = [name] if is_same and has_ended else []
         if gone:
-            raise CliError(f"pod {gone[0]} has ended, so its ports are no longer forwarded")
+            raise ClientError(f"pod {gone[0]} has ended, so its ports are no longer forwarded")
 
 
 def _accept(listener: socket.socket, pod: Object, remote: int) -> None:
@@ -102,7 +104,7 @@ def _serve(connection: socket.socket, pod: Object, remote: int) -> None:
                 core.connect_get_namespaced_pod_portforward, metadata["name"], metadata["namespace"], ports=str(remote)
             )
         except Exception as error:
-            message(f"error: {to_cli_error(error)}")
+            message(f"error: {to_client_error(error)}")
             return
         with contextlib.closing(tunnel), contextlib.suppress(OSError):
             _copy(connection, tunnel.socket(remote))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from horovodjob.client.cluster import aks
-from horovodjob.client.errors import CliError, NotFound
+from horovodjob.client.errors import ClientError, NotFound
 
 Object = dict[str, Any]
 ROLE = "Storage Account Key Operator Service Role"
@@ -18,7 +18,7 @@ TYPE = "providers/Microsoft.Storage/storageAccounts"
 
 
 def account_key(account: str, subscription: str | None = None, group: str | None = None) -> str:
-    """A key of the account, found by its name in the subscriptions of the sign-in. Raises CliError."""
+    """A key of the account, found by its name in the subscriptions of the sign-in. Raises ClientError."""
     from azure.core.exceptions import AzureError, HttpResponseError
 
     subscription = subscription or os.environ.get(SUBSCRIPTION_VARIABLE)
@@ -31,7 +31,7 @@ def account_key(account: str, subscription: str | None = None, group: str | None
             except HttpResponseError as error:
                 if error.status_code != 403:
                     raise
-                raise CliError(
+                raise ClientError(
                     f"your sign-in may not list {where}; request the role: az role assignment create --role '{ROLE}' "
                     f"--assignee <you> --scope {identifier}"
                 ) from error

@@ -15,7 +15,7 @@ from horovodjob.client.diagnosis.cluster_facts import (
     join_names,
     matches,
 )
-from horovodjob.client.errors import CliError
+from horovodjob.client.errors import ClientError
 
 ADD_POOL = (
     "az aks nodepool add --resource-group {group} --cluster-name {cluster} --name {pool} --mode User "
@@ -76,7 +76,7 @@ def empty_pool(facts: Facts, pool: str) -> CheckResult:
     message, resize = f"pool {pool} has no node now", f"hvj cluster resize -n {word} -t {workers}"
     try:
         found = {each.name: each for each in aks.ManagedCluster(place).pools()}
-    except CliError:
+    except ClientError:
         return CheckResult("GPUs", Outcome.WARNING, f"{message}, so {facts.subject} waits until the pool grows", resize)
     if pool not in found:
         message = f"the AKS cluster has no pool {pool}, only {join_names(sorted(found))}"
@@ -106,7 +106,7 @@ def no_gpu_nodes(facts: Facts) -> Iterator[CheckResult]:
         try:
             cluster = aks.ManagedCluster(place)
             growing = [each for each in cluster.pools() if autoscales_gpus(each) and pool in (None, each.name)]
-        except CliError as error:
+        except ClientError as error:
             unknown, growing = f"; autoscaling of the AKS pools is unknown: {error}", []
         if growing:
             names = join_names([f"{each.name} (up to {each.max_count} nodes)" for each in growing])

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from horovodjob.client.cluster import aks
 from horovodjob.client.diagnosis.cluster_facts import CheckResult, Facts, Outcome
-from horovodjob.client.errors import CliError
+from horovodjob.client.errors import ClientError
 
 # The channels that replace the images of running nodes, which ends the pods on them. NodeImage is the default.
 REPLACING = ("NodeImage", "SecurityPatch")
@@ -22,7 +22,7 @@ def node_images(facts: Facts) -> Iterator[CheckResult]:
     try:
         cluster = aks.ManagedCluster(place)
         channel, windows = cluster.node_image_channel(), cluster.maintenance_windows()
-    except CliError as error:
+    except ClientError as error:
         yield CheckResult("node images", Outcome.NOT_CHECKED, str(error))
         return
     if channel not in REPLACING:

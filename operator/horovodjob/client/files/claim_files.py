@@ -13,7 +13,7 @@ from horovodjob.azurefiles.errors import FileChanged
 from horovodjob.azurefiles.files import Progress, joined
 from horovodjob.client.cluster import exec as pod_exec
 from horovodjob.client.cluster.claims import check_claims
-from horovodjob.client.errors import CliError, UsageError
+from horovodjob.client.errors import ClientError, UsageError
 from horovodjob.client.files import volume_pods
 from horovodjob.client.files.file_transfers import download_to, transfer_record
 from horovodjob.client.files.pod_files import pod_files
@@ -43,7 +43,7 @@ find . -type f -exec sh -c '
 
 
 def upload(claim: str, path: str, source: Path, namespace: str, image: str, limit: WaitLimit, display: Display) -> Any:
-    """Send a file or a directory to the claim, each file complete or not at all. Raises CliError, FilesError, OSError.
+    """Send a file or a directory to the claim, each file whole or not at all. Raises ClientError, FilesError, OSError.
 
     The files of a directory are put into that of the path. A path that is empty or ends with a slash, and for a file
     one that is a directory, is where the source gets its own name.
@@ -74,7 +74,7 @@ def upload(claim: str, path: str, source: Path, namespace: str, image: str, limi
 def download(
     claim: str, path: str, target: Path, namespace: str, image: str, limit: WaitLimit, display: Display
 ) -> Any:
-    """Copy a file or a directory of the claim to this machine. Raises CliError, FilesError, OSError."""
+    """Copy a file or a directory of the claim to this machine. Raises ClientError, FilesError, OSError."""
     check_claims([claim], namespace)
     with pod_files(_mounting(claim, namespace, image), limit, f"claim {claim}") as store:
         return download_to(target, store, joined(f"{CLAIMS}/{claim}", path.strip("/")), name=claim, display=display)
@@ -133,6 +133,6 @@ def _parts(progress: Progress, path: str, source: Path) -> Iterator[bytes]:
             progress(path, start + length, header.size)
 
 
-def _refused(claim: str, output: bytes) -> CliError:
+def _refused(claim: str, output: bytes) -> ClientError:
     reason = output.decode(errors="replace").strip().rpartition("\n")[2] or "it gave no reason"
-    return CliError(f"claim {claim} did not take the files: {reason.replace(f'{CLAIMS}/{claim}', '')}")
+    return ClientError(f"claim {claim} did not take the files: {reason.replace(f'{CLAIMS}/{claim}', '')}")

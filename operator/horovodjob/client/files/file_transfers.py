@@ -16,10 +16,10 @@ def download_to(destination: Path, store: FileStore, source: str, *, name: str, 
 
     target = destination / local_name(source.rpartition("/")[2] or name) if destination.is_dir() else destination
     if not target.parent.is_dir():
-        raise UsageError(f"--dest {destination}: the directory {target.parent} does not exist")
+        raise UsageError(f"`destination={destination}`: the directory {target.parent} does not exist")
     is_directory = not source or store.is_directory(source)
     if target.exists() and target.is_dir() is not is_directory:
-        raise UsageError(f"--dest {target} exists and is not a {'directory' if is_directory else 'file'}")
+        raise UsageError(f"`destination={target}` exists and is not a {'directory' if is_directory else 'file'}")
     with display.transfer() as transfer:
         if is_directory:
             download_directory(store, source, target, transfer.progress, transfer.plan)

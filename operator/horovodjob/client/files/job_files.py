@@ -17,7 +17,7 @@ from horovodjob.azurefiles.credentials import Options
 from horovodjob.azurefiles.files import FileStore, joined
 from horovodjob.azurefiles.location import share_path
 from horovodjob.client.cluster import kube
-from horovodjob.client.errors import CliError, NotFound
+from horovodjob.client.errors import ClientError, NotFound
 from horovodjob.client.files.share_access import open_share
 from horovodjob.client.jobs import batchai_records
 from horovodjob.client.jobs.wait_limit import WaitLimit, limited_versions
@@ -43,11 +43,13 @@ def job_with_output(job: Object, limit: WaitLimit) -> Object:
 
 
 def directory_in_containers(job: Object, directory_id: str) -> str:
-    """Path of one of the job's output directories in its containers. Raises CliError, NotFound."""
+    """Path of one of the job's output directories in its containers. Raises ClientError, NotFound."""
     name, spec = batchai_records.display_name(job), job["spec"]
     segment = _segment(job)
     if not segment:
-        raise CliError(f"job {name} has no files yet: the operator has not reconciled it; see `hvj job show -n {name}`")
+        raise ClientError(
+            f"job {name} has no files yet: the operator has not reconciled it; see `hvj job show -n {name}`"
+        )
     if directory_id == STDOUTERR:
         if not spec.get("logs"):
             raise NotFound(f"job {name} writes no log files because it has no spec.logs; see `hvj job logs -n {name}`")
@@ -70,7 +72,7 @@ def open_directory(
     *,
     with_pods: bool = True,
 ) -> Iterator[StoreDirectory]:
-    """Opens the store with a path below an output directory. Raises CliError, without pods for what only one can read.
+    """The store with a path below an output directory. Raises ClientError, without pods for what only one can read.
 
     A volume is read through a pod, which is created if none of the job runs, and starts within the limit.
     """
@@ -79,7 +81,7 @@ def open_directory(
     mounts |= {normpath(mount["mountPath"]).strip("/"): mount for mount in job["spec"].get("volumeMounts", [])}
     containing = [mount for mount in mounts if f"{absolute}/".startswith(f"{mount}/")]
     if not containing:
-        raise CliError(
+        raise ClientError(
             f"/{absolute} is on no volume of job {batchai_records.display_name(job)}, so it is lost with the pods; "
             "set its pathPrefix to a path below a mount of spec.azureFiles or spec.volumeMounts"
         )
@@ -91,7 +93,9 @@ def open_directory(
         return
     if not with_pods:
         where = f"-j {job['metadata']['name']} -w {job['metadata']['namespace']} -d {directory_id}"
-        raise CliError(f"/{absolute} is on a volume, which only a pod can read; `hvj job file list {where}` starts one")
+        raise ClientError(
+            f"/{absolute} is on a volume, which only a pod can read; `hvj job file list {where}` starts one"
+        )
     from horovodjob.client.files.pod_files import pod_files
 
     with pod_files(job, limit) as store:

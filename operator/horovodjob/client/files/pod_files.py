@@ -15,7 +15,7 @@ from horovodjob.azurefiles.errors import DirectoryNotFound, FileNotFound, FilesE
 from horovodjob.azurefiles.files import Entry, FileState, Part
 from horovodjob.client.cluster import exec as pod_exec
 from horovodjob.client.cluster import kube
-from horovodjob.client.errors import CliError
+from horovodjob.client.errors import ClientError
 from horovodjob.client.files import volume_pods
 from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob.client.messages import message
@@ -106,7 +106,7 @@ class PodFiles:
                 pod = self._running_pod()
                 try:
                     return pod_exec.output(pod, ["sh", "-c", script, "sh", *arguments])
-                except (ApiException, CliError) as error:
+                except (ApiException, ClientError) as error:
                     if isinstance(error, ApiException) and error.status in (401, 403):
                         raise
                     if attempt == 2 or pod is self._own:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from horovodjob.azurefiles.credentials import Options, choose_account
-from horovodjob.client.errors import CliError
+from horovodjob.client.errors import ClientError
 
 if TYPE_CHECKING:
     from horovodjob.azurefiles.share import Share
@@ -49,12 +49,12 @@ def open_share(
 
 
 def _listed_key(account: str, options: Options) -> str:
-    """The key of the account that the sign-in may list. Raises CliError."""
+    """The key of the account that the sign-in may list. Raises ClientError."""
     from horovodjob.azurefiles.error_translation import ROLE
     from horovodjob.client.cluster.storage_keys import account_key
 
     try:
         return account_key(account, options.subscription, options.group)
-    except CliError as error:
+    except ClientError as error:
         lacking = f"storage account {account}: your sign-in with Microsoft Entra ID lacks the role {ROLE}"
-        raise CliError(f"{lacking}, and its key is not available: {error}") from error
+        raise ClientError(f"{lacking}, and its key is not available: {error}") from error

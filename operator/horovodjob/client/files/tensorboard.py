@@ -14,7 +14,7 @@ from horovodjob.azurefiles.credentials import Options
 from horovodjob.azurefiles.download import download_directory
 from horovodjob.client.cluster import exec as pod_exec
 from horovodjob.client.cluster.port_forward import forwarded_port
-from horovodjob.client.errors import CliError
+from horovodjob.client.errors import ClientError
 from horovodjob.client.files.job_files import directory_in_containers, open_directory
 from horovodjob.client.jobs import other_cluster
 from horovodjob.client.jobs.wait_limit import WaitLimit
@@ -55,7 +55,7 @@ def rank_0_pod(job: Object) -> Object | None:
 def serve_in_pod(job: Object, pod: Object, directory_id: str | None, path: str, port: int, limit: WaitLimit) -> None:
     """Run TensorBoard in the pod and forward a local port to it, until Ctrl-C.
 
-    Raises CliError when it ends, TimedOut.
+    Raises ClientError when it ends, TimedOut.
     """
     if directory_id is None:
         script = DEFAULT_DIRECTORY + SERVE
@@ -77,11 +77,11 @@ def serve_here(
 ) -> None:
     """Download the directory into a temporary one and run TensorBoard of this machine on it, until Ctrl-C.
 
-    Raises CliError, TimedOut.
+    Raises ClientError, TimedOut.
     """
     program = shutil.which("tensorboard")
     if program is None:
-        raise CliError(
+        raise ClientError(
             "no pod of the job runs, and this machine has no tensorboard; install it with `pip install tensorboard`"
         )
     with tempfile.TemporaryDirectory(prefix="hvj-tensorboard-") as directory:
@@ -93,10 +93,10 @@ def serve_here(
 
             download_directory(place.store, place.path, Path(directory), progress, transfer.plan)
         if not any("tfevents" in file.name for file in Path(directory).rglob("*")):
-            raise CliError(f"there are no event files in {path} of {directory_id}; name their place with -d and -p")
+            raise ClientError(f"there are no event files in {path} of {directory_id}; name their place with -d and -p")
         with _process([program, "--logdir", directory, "--host", "127.0.0.1", "--port", str(port)]) as process:
             if code := process.wait():
-                raise CliError(f"{program} ended with exit code {code}")
+                raise ClientError(f"{program} ended with exit code {code}")
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from horovodjob.azurefiles.errors import Unavailable
 from horovodjob.client.cluster import kube
 from horovodjob.client.cluster.claims import claim_names, unbound_claims
 from horovodjob.client.cluster.default_image import default_image
-from horovodjob.client.errors import CliError
+from horovodjob.client.errors import ClientError
 from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob.client.messages import message
 
@@ -25,7 +25,7 @@ LIFETIME_SECONDS = 6 * 3600  # of a pod that outlives `hvj`, which was killed
 
 
 def volume_pod(job: Object, volumes: Sequence[Object], mounts: Sequence[Object]) -> Object:
-    """A pod with these volumes, under Pod Security `restricted` if the job's pods are. Raises CliError."""
+    """A pod with these volumes, under Pod Security `restricted` if the job's pods are. Raises ClientError."""
     metadata, spec = job["metadata"], job["spec"]
     container: Object = {
         "name": ROLE,
@@ -115,7 +115,7 @@ def is_running(pod: Object) -> bool:
 
 
 def _image(job: Object) -> str:
-    """The image of the job: its own, that of its pods, or the default of its namespace. Raises CliError."""
+    """The image of the job: its own, that of its pods, or the default of its namespace. Raises ClientError."""
     if image := job["spec"].get("image"):
         return str(image)
     for pod in kube.pods(job) if "uid" in job["metadata"] else ():
@@ -124,9 +124,9 @@ def _image(job: Object) -> str:
                 return str(container["image"])
     if image := default_image(job["metadata"]["namespace"]):
         return image
-    raise CliError(
+    raise ClientError(
         "a pod that mounts the volume needs the image of the job, and only the operator knows its default image: "
-        f"create the job with --image, or set the annotation {ANNOTATION_JOB_DEFAULTS} of the namespace"
+        f"create the job with `image=`, or set the annotation {ANNOTATION_JOB_DEFAULTS} of the namespace"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from horovodjob.api.constants import API_VERSION, KIND
 from horovodjob.api.storage_account import key_secret_name
 from horovodjob.client.cluster import kube
-from horovodjob.client.errors import CliError, to_cli_error
+from horovodjob.client.errors import ClientError, to_client_error
 from horovodjob.client.jobs import batchai_records, job_needs
 from horovodjob.client.jobs.manifests import Submission
 from horovodjob.client.messages import message
@@ -21,21 +21,23 @@ RETRY_SECONDS = 0.5
 
 
 def check(submission: Submission) -> None:
-    """Validate all objects. Raises CliError if the job exists."""
+    """Validate all objects. Raises ClientError if the job exists."""
     job = submission.job
     metadata = job["metadata"]
     if existing := kube.find_job(metadata["name"], metadata["namespace"]):
         name, other = batchai_records.display_name(job), batchai_records.display_name(existing)
         if name == other:
-            raise CliError(f"job {name} exists in workspace {metadata['namespace']}; delete it or choose another name")
-        raise CliError(
+            raise ClientError(
+                f"job {name} exists in workspace {metadata['namespace']}; delete it or choose another name"
+            )
+        raise ClientError(
             f"job {name} has the Kubernetes name {metadata['name']}, which job {other} already has; choose another name"
         )
     validate(submission)
 
 
 def validate(submission: Submission) -> None:
-    """Validate all objects with the API server without creating them; existing ones are valid. Raises CliError."""
+    """Validate all objects with the API server without creating them; existing ones are valid. Raises ClientError."""
     from kubernetes.client import ApiException
 
     job_needs.check(submission.job)
@@ -76,7 +78,7 @@ def create(submission: Submission) -> Object:
                 _own(job, wanted, found)
             except ApiException as error:  # the job exists, and runs
                 left = f"{wanted['kind']} {found['metadata']['name']} of job {batchai_records.display_name(job)}"
-                message(f"warning: {left} is not deleted with it: {to_cli_error(error)}")
+                message(f"warning: {left} is not deleted with it: {to_client_error(error)}")
     return job
 
 
@@ -110,7 +112,7 @@ def _texts(value: Any) -> set[str]:
 
 
 def obtain(wanted: Object) -> tuple[Object, bool]:
-    """The object as it is stored, and whether it is new. Raises CliError if it exists with other values.
+    """The object as it is stored, and whether it is new. Raises ClientError if it exists with other values.
 
     One that belongs to a deleted job is about to be deleted with it: this waits until it is gone.
     """
@@ -127,7 +129,7 @@ def obtain(wanted: Object) -> tuple[Object, bool]:
         if not owners:
             return found, False
         if time.monotonic() > deadline or any(_exists(owner, metadata["namespace"]) for owner in owners):
-            raise CliError(
+            raise ClientError(
                 f"{kind} {metadata['name']} exists in {metadata['namespace']} and belongs to {owners[0]['kind']} "
                 f"{owners[0]['name']}; choose another name, or try again when it is deleted"
             )
@@ -168,11 +170,11 @@ def _existing(wanted: Object) -> Object | None:
 
 
 def _check_values(wanted: Object, found: Object) -> None:
-    """Raises CliError if the existing object has other values."""
+    """Raises ClientError if the existing object has other values."""
     kind, metadata = wanted["kind"], wanted["metadata"]
     fields = ("data", "binaryData")
     if any((found.get(field) or {}) != values for field, values in zip(fields, _values(wanted), strict=True)):
-        raise CliError(
+        raise ClientError(
             f"{kind} {metadata['name']} exists in {metadata['namespace']} with other values; if it is out of date, "
             f"delete it with `kubectl delete {kind.lower()} -n {metadata['namespace']} {metadata['name']}`"
         )
@@ -193,7 +195,7 @@ def find_key(account: str, namespace: str) -> str | None:
         return None
     try:
         return account_key(account)
-    except CliError as error:
+    except ClientError as error:
         message(f"warning: no key of storage account {account} is given, and {error}")
         return None
 

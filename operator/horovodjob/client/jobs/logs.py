@@ -10,7 +10,7 @@ from horovodjob.api.managed_by import is_dispatched
 from horovodjob.client.cluster import kube
 from horovodjob.client.cluster.connections import Closed, Connections
 from horovodjob.client.cluster.watch import SYNCED, changes, job_versions
-from horovodjob.client.errors import CliError, NotFound
+from horovodjob.client.errors import ClientError, NotFound
 from horovodjob.client.jobs import batchai_records, other_cluster
 from horovodjob.client.jobs.container_log import all_lines, followed, has_started
 from horovodjob.client.jobs.wait_limit import WaitLimit
@@ -68,14 +68,14 @@ def source(pod: Object) -> str:
 def lines(job: Object, selection: Selection, limit: WaitLimit, *, follow: bool) -> Iterator[Line | Unfinished]:
     """The selected lines: with `follow`, until the job ends, with the states of progress bars.
 
-    Raises CliError if there is no such pod to read here, Stalled, TimedOut.
+    Raises ClientError if there is no such pod to read here, Stalled, TimedOut.
     """
     if follow and not batchai_records.is_finished(job) and not is_dispatched(job["spec"]):
         return followed_lines(job, selection, limit)
     if any(map(selection.has, other_cluster.pods(job))):
         return current_lines(job, selection)
     name, state = batchai_records.display_name(job), batchai_records.execution_state(job.get("status", {}))
-    raise CliError(f"job {name} has no such pod ({state}); {FILES}")
+    raise ClientError(f"job {name} has no such pod ({state}); {FILES}")
 
 
 def current_lines(job: Object, selection: Selection) -> Iterator[Line]:

@@ -68,7 +68,7 @@ def batch_ai_job(path: Path, document: Object, overrides: Overrides, namespace: 
     from horovodjob.batchai.conversion import ConversionError, convert
 
     if overrides.name is None:
-        raise UsageError("job.json does not name its job; name it with --name")
+        raise UsageError("job.json does not name its job; name it with `name=`")
     if overrides.mounts:
         document = with_mounts(document, overrides.mounts, has_key=overrides.storage_key is not None)
     try:
@@ -100,7 +100,7 @@ def refused(path: Path, problems: Iterable[object]) -> UsageError:
 def _manifest(path: Path, documents: Sequence[Object], overrides: Overrides) -> Submission:
     if overrides.mounts:
         raise UsageError(
-            f"{path} is a HorovodJob; --afs-name, --bfs-name and --nfs add mounts to Batch AI's job.json only: "
+            f"{path} is a HorovodJob; `afs_name=`, `bfs_name=` and `nfs=` add mounts to Batch AI's job.json only: "
             "write spec.azureFiles or spec.volumes"
         )
     job, *others = sorted(documents, key=lambda document: document.get("kind") != KIND)
@@ -115,7 +115,7 @@ def _manifest(path: Path, documents: Sequence[Object], overrides: Overrides) -> 
             raise UsageError(f"{path}: {field} is missing, or not an object")
     name = overrides.name or job["metadata"].get("name")
     if not name:
-        raise UsageError(f"{path}: metadata.name is missing; add it or name the job with --name")
+        raise UsageError(f"{path}: metadata.name is missing; add it or name the job with `name=`")
     own = None if overrides.workspace else job["metadata"].get("namespace")
     namespace = own or kube.namespace(overrides.workspace)
     job["metadata"] |= {"name": kube.resource_name(name), "namespace": namespace}
@@ -151,7 +151,7 @@ def with_variables(submission: Submission, options: Iterable[str] | None) -> Sub
     for option in options or ():
         name, equals, value = option.partition("=")
         if not equals or not re.fullmatch(r"[-._A-Za-z][-._A-Za-z0-9]*", name):
-            raise UsageError(f"--env {option!r} must be NAME=VALUE")
+            raise UsageError(f"`env=` {option!r} must be NAME=VALUE")
         given[name] = value
     if given:
         spec = submission.job["spec"]
@@ -164,17 +164,17 @@ def with_queue(submission: Submission, queue: str | None, priority: str | None) 
     """The job with the labels of a queue and a priority of Kueue. Raises UsageError."""
     metadata = submission.job["metadata"]
     labels = dict(metadata.get("labels") or {})
-    for option, label, value in (("--queue", LABEL_QUEUE, queue), ("--priority", LABEL_QUEUE_PRIORITY, priority)):
+    for option, label, value in (("queue", LABEL_QUEUE, queue), ("priority", LABEL_QUEUE_PRIORITY, priority)):
         if value is None:
             continue
         if not OBJECT_NAME.fullmatch(value):
             raise UsageError(
-                f"{option} {value!r} must be the name of an object of Kueue: at most 63 lower-case letters, digits, - "
-                "and ., beginning and ending with a letter or digit"
+                f"`{option}=` {value!r} must be the name of an object of Kueue: at most 63 lower-case letters, digits, "
+                "- and ., beginning and ending with a letter or digit"
             )
         labels[label] = value
     if priority is not None and LABEL_QUEUE not in labels:
-        raise UsageError("--priority has an effect only in a queue: add --queue, or the queue's label to the file")
+        raise UsageError("`priority=` has an effect only in a queue: add `queue=`, or the queue's label to the file")
     if labels:
         metadata["labels"] = labels
     return submission
@@ -186,7 +186,7 @@ def nfs_servers(options: Iterable[str] | None) -> dict[str, str]:
     for option in options or ():
         name, equals, address = option.partition("=")
         if not (name and equals and ":/" in address):
-            raise UsageError(f"--nfs-server {option!r} must be NAME=HOST:/PATH")
+            raise UsageError(f"`nfs_server=` {option!r} must be NAME=HOST:/PATH")
         servers[name] = address
     return servers
 

@@ -4,16 +4,16 @@ from typing import Any
 
 from horovodjob.api.managed_by import is_dispatched
 from horovodjob.client.cluster import kube, queues
-from horovodjob.client.errors import CliError
+from horovodjob.client.errors import ClientError
 from horovodjob.client.jobs import batchai_records
 
 Object = dict[str, Any]
 
 
 def pods(job: Object) -> list[Object]:
-    """The pods of a job. Raises CliError with the way to them if they are in another cluster."""
+    """The pods of a job. Raises ClientError with the way to them if they are in another cluster."""
     if is_dispatched(job["spec"]):
-        raise CliError(whereabouts(job))
+        raise ClientError(whereabouts(job))
     return kube.pods(job)
 
 

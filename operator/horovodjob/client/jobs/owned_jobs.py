@@ -6,7 +6,7 @@ from typing import Any
 
 from horovodjob.client.cluster import kube
 from horovodjob.client.cluster.watch import retried
-from horovodjob.client.errors import CliError, Stalled, TimedOut, UsageError
+from horovodjob.client.errors import ClientError, Stalled, TimedOut, UsageError
 from horovodjob.client.jobs import job_creation, termination
 from horovodjob.client.jobs.manifests import Submission
 from horovodjob.client.jobs.wait_limit import WaitLimit
@@ -35,10 +35,10 @@ def parsed_owner(option: str | None, name: str | None) -> Owner | None:
     if option is None:
         return None
     if name is not None:
-        raise UsageError("--owner-job also names the job: remove --name")
+        raise UsageError("`owner_job=` also names the job: remove `name=`")
     name, _, uid = option.partition("/")
     if not (name and uid) or "/" in uid:
-        raise UsageError(f"--owner-job {option!r} must be NAME/UID of a Job of Kubernetes in the workspace")
+        raise UsageError(f"`owner_job=` {option!r} must be NAME/UID of a Job of Kubernetes in the workspace")
     return Owner(name, uid)
 
 
@@ -88,13 +88,13 @@ def _set_owner(job: Object, owner: Owner, namespace: str) -> None:
     metadata = job["metadata"]
     if metadata["namespace"] != namespace:
         raise UsageError(
-            f"metadata.namespace is {metadata['namespace']}, and --owner-job is in {namespace}, so Kubernetes would "
+            f"metadata.namespace is {metadata['namespace']}, and `owner_job=` is in {namespace}, so Kubernetes would "
             "delete the job: remove metadata.namespace"
         )
     if (job["spec"].get("runPolicy") or {}).get("ttlSecondsAfterFinished") is not None:
         raise UsageError(
-            "runPolicy.ttlSecondsAfterFinished can delete the job before --owner-job ends, and another pod of it would "
-            "run the job again; set ttlSecondsAfterFinished of the owner, which the job is deleted with"
+            "runPolicy.ttlSecondsAfterFinished can delete the job before `owner_job=` ends, and another pod of it "
+            "would run the job again; set ttlSecondsAfterFinished of the owner, which the job is deleted with"
         )
     metadata["ownerReferences"] = [owner.reference]
 
@@ -103,7 +103,7 @@ def _existing(owner: Owner, workspace: str | None) -> Object | None:
     name, namespace = kube.resource_name(owner.name), kube.namespace(workspace)
     found = kube.find_job(name, namespace)
     if found and not any(each["uid"] == owner.uid for each in found["metadata"].get("ownerReferences") or ()):
-        raise CliError(
+        raise ClientError(
             f"job {name} exists in workspace {namespace} and does not belong to Job {owner.name} with UID {owner.uid}; "
             "delete it, or give the Job another name"
         )

@@ -13,7 +13,7 @@ from horovodjob.api.constants import ANNOTATION_PRUNED, LABEL_SWEEP, LABEL_TRIAL
 from horovodjob.client.cluster import kube
 from horovodjob.client.cluster.ticks import with_ticks
 from horovodjob.client.cluster.watch import SYNCED, changes, retried
-from horovodjob.client.errors import CliError, UsageError
+from horovodjob.client.errors import ClientError, UsageError
 from horovodjob.client.jobs import batchai_records, sweep_records
 from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob.client.messages import message
@@ -27,9 +27,9 @@ NEEDED = "hvj sweep needs Optuna: install it with `pip install 'horovodjob[sweep
 
 
 def require_optuna() -> None:
-    """Raises CliError if Optuna, which an extra of the package installs, is missing."""
+    """Raises ClientError if Optuna, which an extra of the package installs, is missing."""
     if find_spec("optuna") is None:
-        raise CliError(NEEDED)
+        raise ClientError(NEEDED)
 
 
 class Sweep:
@@ -60,7 +60,7 @@ class Sweep:
         return sweep_trials.best(self._trials, self.definition.goal)
 
     def complete(self) -> Trial:
-        """The best trial. Raises CliError if none is complete, or if nobody says what is best."""
+        """The best trial. Raises ClientError if none is complete, or if nobody says what is best."""
         return sweep_records.best(self._trials, self.definition)
 
     def first_job(self) -> Object:
@@ -68,7 +68,7 @@ class Sweep:
         return self._job(0, self._ask(0))
 
     def run(self, limit: WaitLimit) -> None:
-        """Return when all trials have ended. Raises CliError after too many failures in a row, Stalled, TimedOut."""
+        """Return when all trials have ended. Raises ClientError after too many failures in a row, Stalled, TimedOut."""
         is_synced = False
         selection = sweep_records.selection(self.definition.name, self._namespace)
         for news in with_ticks(lambda: changes(kube.custom().list_namespaced_custom_object, selection)):
@@ -120,8 +120,8 @@ class Sweep:
         differing = ", ".join(self.definition.differences(sweep_records.definition_of([newest])))
         name = self.definition.name
         raise UsageError(
-            f"sweep {name} exists in workspace {self._namespace} with another {differing}: add --new to try all again, "
-            "apart from its trials, or choose another name"
+            f"sweep {name} exists in workspace {self._namespace} with another {differing}: add `new=` to try all "
+            "again, apart from its trials, or choose another name"
         )
 
     def _is_own(self, job: Object) -> bool:
@@ -159,7 +159,7 @@ class Sweep:
             job = existing
         if (job["metadata"].get("labels") or {}).get(LABEL_SWEEP) != self.definition.name:
             name = job["metadata"]["name"]
-            raise CliError(f"job {name} exists and is no trial of this sweep: delete it, or choose another name")
+            raise ClientError(f"job {name} exists and is no trial of this sweep: delete it, or choose another name")
         if not self._is_own(job):  # of a program with other code, which the watch may not have shown yet
             self._others[job["metadata"]["name"]] = job
             self._study = self._built()
@@ -192,7 +192,7 @@ class Sweep:
             self._show_end(trial)
 
     def _check_metric(self, job: Object, trial: Trial) -> None:
-        """Show at the first report that the metric is not among those that the program reports. Raises CliError."""
+        """Show at the first report that the metric is not among those that the program reports. Raises ClientError."""
         metric, reported = self.definition.metric, training_history.reported_metrics(job)
         self._is_metric_known = self._is_metric_known or metric in reported
         is_succeeded = trial.state is State.FAILED and (job.get("status") or {}).get("phase") == Phase.SUCCEEDED
@@ -205,13 +205,13 @@ class Sweep:
         # Only some epochs have a validation.
         may_come = metric.startswith("val_") and not any(each.startswith("val_") for each in reported)
         if is_succeeded or (close and not may_come and not self._has_named_metrics):
-            raise CliError(f"{sentence}; {correction}, and its jobs are kept")
+            raise ClientError(f"{sentence}; {correction}, and its jobs are kept")
         if not self._has_named_metrics:
             self._has_named_metrics = True
             self._show(f"{sentence}, so far; {correction}")
 
     def _check_goal(self, job: Object, trial: Trial) -> None:
-        """Take over the direction that a program declares. Raises CliError if the search has none or the other one."""
+        """Use the direction that a program declares. Raises ClientError if the search has none or the other one."""
         definition = self.definition
         name, metric, goal = definition.name, definition.metric, definition.goal
         declared = training_history.declared_goal([job], metric)
@@ -223,12 +223,12 @@ class Sweep:
             self._show(f"sweep {name} {sweep_records.goal_text(self.definition)}")
         elif declared is not None:
             so_far = sweep_records.goal_text(definition)
-            raise CliError(
+            raise ClientError(
                 f"trial {trial.number} declares {declared} for {metric}, and the sweep {so_far}: {resume} {declared}` "
                 f"or `--goal {goal}` continues, and its jobs are kept"
             )
         elif goal is None and definition.needs_goal and metric in training_history.reported_metrics(job):
-            raise CliError(
+            raise ClientError(
                 f"the program of trial {trial.number} does not declare whether a low or a high {metric} is best, which "
                 f"the search needs: {resume} min` or `--goal max` continues, and its jobs are kept"
             )
@@ -256,7 +256,7 @@ class Sweep:
             return
         self._failures = self._failures + 1 if trial.state is State.FAILED else 0
         if self._failures >= self.definition.max_failures:
-            raise CliError(
+            raise ClientError(
                 f"{self._failures} trials in a row failed, the last is job {trial.job}: {trial.message}; no more are "
                 "created: correct the job and run the sweep again, which continues it"
             )

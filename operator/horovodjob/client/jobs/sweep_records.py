@@ -8,7 +8,7 @@ from typing import Any
 
 from horovodjob.api.constants import LABEL_SWEEP, LABEL_TRIAL
 from horovodjob.client.cluster import kube
-from horovodjob.client.errors import CliError, NotFound, UsageError
+from horovodjob.client.errors import ClientError, NotFound, UsageError
 from horovodjob.client.jobs import document_files, manifests
 from horovodjob.conversion import ConversionError
 from horovodjob.sweeps import definition as definitions
@@ -112,13 +112,13 @@ def with_declared_goal(definition: Definition, jobs: Sequence[Object]) -> Defini
 
 
 def best(trials: Mapping[int, Trial], definition: Definition) -> Trial:
-    """The best trial. Raises CliError if none is complete, or if nobody says what is best."""
+    """The best trial. Raises ClientError if none is complete, or if nobody says what is best."""
     name, metric = definition.name, definition.metric
     ends = sweep_trials.ends(trials)
     if ends is None:
-        raise CliError(f"no trial of sweep {name} is complete; `hvj sweep show {name}` shows why")
+        raise ClientError(f"no trial of sweep {name} is complete; `hvj sweep show {name}` shows why")
     if definition.goal is None:
-        raise CliError(
+        raise ClientError(
             f"no trial is the best, because no program declares whether a low or a high {metric} is: "
             f"{ends_text(ends)}; add --goal min or --goal max to `hvj sweep best {name}`"
         )

@@ -8,7 +8,7 @@ from horovodjob.client.cluster import exec as pod_exec
 from horovodjob.client.cluster import kube
 from horovodjob.client.cluster.connections import side_by_side
 from horovodjob.client.cluster.node_pools import gpu_count
-from horovodjob.client.errors import CliError, to_cli_error
+from horovodjob.client.errors import ClientError, to_client_error
 from horovodjob.client.jobs.batchai_records import worker
 from horovodjob.client.jobs.logs import source
 
@@ -25,7 +25,7 @@ GIB, MIB = 2**30, 2**20
 
 
 def read_metrics(job: Object) -> dict[str, Object]:
-    """The metrics of the job's pods by name. Raises CliError if the cluster has none, or not for this user."""
+    """The metrics of the job's pods by name. Raises ClientError if the cluster has none, or not for this user."""
     from kubernetes.client import ApiException
 
     namespace = job["metadata"]["namespace"]
@@ -35,16 +35,16 @@ def read_metrics(job: Object) -> dict[str, Object]:
         )
     except ApiException as error:
         if error.status in (404, 503):
-            raise CliError(
+            raise ClientError(
                 "processor and memory are unknown: the cluster has no metrics-server, which `kubectl top` needs too"
             ) from None
         if error.status == 403:
-            raise CliError(f"processor and memory are unknown: {to_cli_error(error)}") from None
+            raise ClientError(f"processor and memory are unknown: {to_client_error(error)}") from None
         raise
     return {each["metadata"]["name"]: each for each in found["items"]}
 
 
-def read_gpus(pods: Sequence[Object]) -> dict[str, list[Object] | CliError]:
+def read_gpus(pods: Sequence[Object]) -> dict[str, list[Object] | ClientError]:
     """The GPUs of each pod that has some, or the reason why they are unknown."""
     with_gpus = [pod for pod in pods if has_gpus(pod)]
     found = side_by_side(REQUESTS, _pod_gpus, with_gpus)
@@ -57,12 +57,12 @@ def has_gpus(pod: Object) -> bool:
     return any(map(gpu_count, limits))
 
 
-def _pod_gpus(pod: Object) -> list[Object] | CliError:
+def _pod_gpus(pod: Object) -> list[Object] | ClientError:
     try:
         code, text = pod_exec.output(pod, NVIDIA_SMI)
     except Exception as error:
-        return to_cli_error(error)
-    return parse_gpus(text.decode()) if code == 0 else CliError(f"nvidia-smi ended with exit code {code}")
+        return to_client_error(error)
+    return parse_gpus(text.decode()) if code == 0 else ClientError(f"nvidia-smi ended with exit code {code}")
 
 
 def parse_gpus(text: str) -> list[Object]:

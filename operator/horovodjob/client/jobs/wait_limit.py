@@ -42,7 +42,7 @@ class WaitLimit:
     def check_time(self, what: str) -> None:
         """Raises TimedOut."""
         if self._timeout is not None and self._clock() - self._begin >= self._timeout:
-            raise TimedOut(f"{what} within {seconds_text(self._timeout)} (--timeout)")
+            raise TimedOut(f"{what} within {seconds_text(self._timeout)} (`timeout=`)")
 
     def check(self, *jobs: Object) -> None:
         """Raises Stalled if a job has been stalled for too long, and TimedOut. A job that has ended passes."""

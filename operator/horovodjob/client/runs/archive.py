@@ -21,7 +21,7 @@ KEY = "code.tar.gz"
 
 def archive(directory: Path, files: Sequence[CodeFile]) -> bytes:
     """The files as a compressed tar archive, the same for the same contents. Raises UsageError if it is too large."""
-    hint = "a ConfigMap can have; put it on a volume with --share or --claim"
+    hint = "a ConfigMap can have; put it on a volume with `share=` or `claim=`"
     if (total := sum(file.size for file in files)) > MOST_PLAIN_BYTES:
         raise too_large(directory, files, f"has {size_text(total)}, which is more than {hint}")
     buffer = io.BytesIO()
@@ -79,5 +79,5 @@ def copied(source: Object, old_name: str, new_name: str) -> Object:
     """The code of a job for another one. Raises UsageError if it is not an archive of `hvj run`."""
     data = source.get("binaryData") or {}
     if KEY not in data:
-        raise UsageError(f"ConfigMap {source['metadata']['name']} of job {old_name} has no {KEY}; use --workdir")
+        raise UsageError(f"ConfigMap {source['metadata']['name']} of job {old_name} has no {KEY}; use `workdir=`")
     return config_map(new_name, source["metadata"]["namespace"], base64.b64decode(data[KEY]))

@@ -14,7 +14,7 @@ from horovodjob.azurefiles.errors import FileChanged
 from horovodjob.azurefiles.files import Progress, no_progress
 from horovodjob.client.cluster import exec as pod_exec
 from horovodjob.client.cluster import kube
-from horovodjob.client.errors import CliError, UsageError
+from horovodjob.client.errors import ClientError, UsageError
 from horovodjob.client.files import volume_pods
 from horovodjob.client.files.tar_stream import CHUNK, archive, batches
 from horovodjob.client.jobs.wait_limit import WaitLimit
@@ -54,7 +54,7 @@ def check(claim: str, namespace: str) -> None:
 
 
 def send(claim: str, tree: FileTree, job: Object, limit: WaitLimit, display: Display) -> None:
-    """Send the files that the claim does not have, and then the list. Raises CliError, FilesError, OSError.
+    """Send the files that the claim does not have, and then the list. Raises ClientError, FilesError, OSError.
 
     After an interruption, the next run sends the batches that did not arrive.
     """
@@ -87,9 +87,9 @@ def _receive(pod: Object, claim: str, archive: Iterator[bytes]) -> None:
         raise _refused(claim, error)
 
 
-def _refused(claim: str, output: bytes) -> CliError:
+def _refused(claim: str, output: bytes) -> ClientError:
     reason = output.decode(errors="replace").strip().rpartition("\n")[2] or "it gave no reason"
-    return CliError(f"claim {claim} did not take the directory: {reason}")
+    return ClientError(f"claim {claim} did not take the directory: {reason}")
 
 
 def _parts(progress: Progress, path: str, source: Path) -> Iterator[bytes]:

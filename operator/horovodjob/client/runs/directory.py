@@ -30,14 +30,14 @@ def code_files(directory: Path, left_out: set[str] | None = None) -> list[CodeFi
     `left_out` gets the names of directories that are ignored although no file of the user names them.
     """
     if not directory.is_dir():
-        raise UsageError(f"--workdir {directory} is not a directory")
+        raise UsageError(f"`workdir={directory}` is not a directory")
     found: list[CodeFile] = []
     left_out = set() if left_out is None else left_out
     for file in _walk(directory, "", [], (directory.resolve(),), left_out):
         found.append(file)
         if len(found) > MOST_FILES:
             raise UsageError(
-                f"{directory.resolve()} has more than {MOST_FILES} files; choose a directory with --workdir, or name "
+                f"{directory.resolve()} has more than {MOST_FILES} files; choose a directory with `workdir=`, or name "
                 "what the job does not need in .hvjignore"
             )
     return sorted(found, key=lambda file: file.path)

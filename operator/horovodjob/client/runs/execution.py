@@ -14,7 +14,7 @@ Object = dict[str, Any]
 
 
 def create(request: RunRequest, namespace: str, limit: WaitLimit, display: Display) -> Object:
-    """The new job of the request, after its code has been sent. Raises CliError."""
+    """The new job of the request, after its code has been sent. Raises ClientError."""
     made = submission(request, namespace)
     job_creation.check(made)
     send_code(request, made, limit, display)

@@ -52,7 +52,7 @@ def submission(request: RunRequest, namespace: str) -> RunSubmission:
     if nodes := options.get("nodes") or (elastic and elastic[1]):
         worker["replicas"] = nodes
     if elastic and not elastic[0] <= worker["replicas"] <= elastic[1]:
-        raise UsageError(f"--nodes {worker['replicas']} is not within --elastic {':'.join(map(str, elastic))}")
+        raise UsageError(f"`nodes={worker['replicas']}` is not within `elastic={':'.join(map(str, elastic))}`")
     if "gpus" in options:
         worker["gpus"] = options["gpus"]
     if "image" in options:
@@ -114,7 +114,7 @@ def _new(request: RunRequest, namespace: str) -> RunSubmission:
         _add_volume(spec, ARCHIVE, ARCHIVE_DIRECTORY, configMap={"name": made["metadata"]["name"]})
         commands = [archive.unpack_command(packed, ARCHIVE_DIRECTORY, CODE_DIRECTORY)]
     if "requirements" in options:
-        listed = _file_of(directory, files, options["requirements"], "--requirements")
+        listed = _file_of(directory, files, options["requirements"], "`requirements=`")
         _add_volume(spec, PACKAGES, PACKAGES_DIRECTORY, emptyDir={})
         # A store that jobs of others can write is read only with the key of this user.
         store = f"{volume}/{packages.STORE}" if volume else ""
@@ -159,10 +159,10 @@ def _volume_of(request: RunRequest, spec: Object) -> str:
 def _repeated(request: RunRequest, namespace: str) -> RunSubmission:
     """A job with the spec of another one, and a copy of its code."""
     options = request.options
-    unused = [each.names[0] for each in declared() if each.option.is_for_new_code and each.field in options]
+    unused = [f"`{each.field}=`" for each in declared() if each.option.is_for_new_code and each.field in options]
     if unused or request.is_command:
         option = unused[0] if unused else "a command"
-        raise UsageError(f"{option} has no effect with --from, which runs the code of the job again")
+        raise UsageError(f"{option} has no effect with `source=`, which runs the code of the job again")
     old = kube.job(str(request.source), namespace)
     name = batchai_records.display_name(old)
     job = _metadata(options.get("name") or f"{name[:40]}-{secrets.token_hex(3)}", namespace)
@@ -231,7 +231,7 @@ def program(request: RunRequest, directory: Path, files: list[CodeFile]) -> list
             raise UsageError(f"-m {module!r} must be the name of a module, such as package.train, and no path")
         return ["python3", "-m", module, *request.args]
     if request.script is None:
-        raise UsageError("name the script to run, such as `hvj run train.py`, or a job to run again with --from")
+        raise UsageError("name the script to run, such as `hvj run train.py`, or a job to run again with `source=`")
     script = _file_of(directory, files, request.script, "the script")
     interpreter = INTERPRETERS.get(PurePosixPath(script).suffix)
     if interpreter is None:
@@ -266,7 +266,7 @@ def _file_of(directory: Path, files: list[CodeFile], given: str, what: str) -> s
             return path
         if absolute.is_file():
             raise UsageError(f"{what} {given} is ignored by .gitignore or .hvjignore; add `!{path}` to .hvjignore")
-    raise UsageError(f"{what} {given} is not a file of the directory {directory.resolve()}; see --workdir")
+    raise UsageError(f"{what} {given} is not a file of the directory {directory.resolve()}; see `workdir=`")
 
 
 def _in_directory(role: Role) -> Object:

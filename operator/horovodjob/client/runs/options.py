@@ -36,7 +36,7 @@ def elastic_range(text: str) -> tuple[int, int]:
     """The numbers of nodes of --elastic MIN:MAX. Raises UsageError."""
     match = re.fullmatch(r"([1-9]\d{0,4}):([1-9]\d{0,4})", text)
     if not match or int(match[1]) > int(match[2]):
-        raise UsageError(f"--elastic {text!r} must be MIN:MAX, such as 2:8")
+        raise UsageError(f"`elastic=` {text!r} must be MIN:MAX, such as 2:8")
     return int(match[1]), int(match[2])
 
 
@@ -46,7 +46,7 @@ def claim_paths(texts: list[str]) -> dict[str, str]:
     for text in texts:
         claim, equals, path = text.partition("=")
         if not equals or not CLAIM.fullmatch(claim) or path[:1] != "/":
-            raise UsageError(f"--mount {text!r} must be CLAIM=/PATH, a PersistentVolumeClaim and an absolute path")
+            raise UsageError(f"`mounts=` {text!r} must be CLAIM=/PATH, a PersistentVolumeClaim and an absolute path")
         paths[claim] = path
     return paths
 
@@ -54,7 +54,7 @@ def claim_paths(texts: list[str]) -> dict[str, str]:
 def claim_name(text: str) -> str:
     """The claim of --claim. Raises UsageError."""
     if not CLAIM.fullmatch(text):
-        raise UsageError(f"--claim {text!r} must be the name of a PersistentVolumeClaim")
+        raise UsageError(f"`claim=` {text!r} must be the name of a PersistentVolumeClaim")
     return text
 
 

@@ -38,7 +38,7 @@ def of_options(options: Sequence[str]) -> dict[str, str]:
         name = name.strip().removeprefix("--")
         if not equals or name in found:
             problem = "names a parameter twice" if equals else "must be NAME=VALUES, such as lr=log:1e-4:1e-1"
-            raise UsageError(f"--sweep {option!r} {problem}")
+            raise UsageError(f"`sweep=` {option!r} {problem}")
         found[name] = values
     return found
 
@@ -55,7 +55,9 @@ def definition(made: Submission, parameters: Mapping[str, Any], settings: Mappin
     elif "command" in spec:
         spec["command"] = [*spec["command"], *arguments]
     else:
-        raise UsageError("--sweep adds arguments to a program, and the job of --from has neither script nor command")
+        raise UsageError(
+            "`sweep=` adds arguments to a program, and the job of `source=` has neither script nor command"
+        )
     job = {**made.job, "metadata": {"labels": metadata.get("labels", {})}, "spec": spec}
     given = {"metric": DEFAULT_METRIC, **{NAMES.get(name, name): value for name, value in settings.items()}}
     try:
@@ -74,7 +76,7 @@ def prepared(
     limit: WaitLimit,
     display: Display,
 ) -> Iterator[Sweep]:
-    """The sweep of a run, whose code the cluster has. Raises CliError, UsageError."""
+    """The sweep of a run, whose code the cluster has. Raises ClientError, UsageError."""
     made, running = first(request, namespace, parameters, settings, show)
     job_creation.validate(replace(made, job=running.first_job()))
     execution.send_code(request, made, limit, display)

@@ -1,4 +1,4 @@
-"""Who carries the jobs of benchmarks/load.py: the floor, the operator, and mpi-operator where there is one."""
+"""The systems that benchmarks/load.py measures: the floor, the operator, and mpi-operator where there is one."""
 
 import asyncio
 import copy
@@ -38,12 +38,12 @@ COLLECTIONS = {
 POLICY_BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/horovodjob-operator"
 
 
-class WayEnded(Exception):
-    """The process that carries the jobs has ended by itself."""
+class SystemEnded(Exception):
+    """The process that runs the jobs has ended by itself."""
 
 
-class Way(ABC):
-    """One way to carry jobs on a cluster of its own; what submits and observes them is the same for all."""
+class System(ABC):
+    """What runs the jobs, on a cluster of its own; they are submitted and observed in the same way for each system."""
 
     name: str
     agent: str
@@ -75,15 +75,15 @@ class Way(ABC):
 
     @abstractmethod
     async def prepare(self) -> None:
-        """Starts what carries the jobs."""
+        """Starts the process."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Ends it."""
+        """Ends the process."""
 
     @abstractmethod
     def check(self) -> None:
-        """Raises WayEnded where it has ended by itself."""
+        """Raises SystemEnded where it has ended by itself."""
 
     @abstractmethod
     def job(self, name: str, workers: int, *, ends: bool) -> Object:
@@ -105,7 +105,7 @@ class Way(ABC):
 
 
 def labels(name: str, role: str, *, ends: bool) -> dict[str, str]:
-    """What a pod template carries for kwok and the observer."""
+    """Labels of a pod template, for kwok and the observer."""
     return {JOB: name, ROLE: role, ENDS: "yes" if ends else "no"}
 
 
@@ -128,7 +128,7 @@ def horovodjob(name: str, workers: int, *, ends: bool) -> Object:
     }
 
 
-class OperatorWay(Way):
+class OperatorSystem(System):
     """This tree's operator, as the Deployment in manifests/base sets it, outside a pod."""
 
     name = "operator"
@@ -152,7 +152,7 @@ class OperatorWay(Way):
 
     def check(self) -> None:
         if not self.operator.is_running:
-            raise WayEnded(f"the operator has ended: {'; '.join(self.operator.errors())}")
+            raise SystemEnded(f"the operator has ended: {'; '.join(self.operator.errors())}")
 
     def job(self, name: str, workers: int, *, ends: bool) -> Object:
         return horovodjob(name, workers, ends=ends)
@@ -174,7 +174,7 @@ def new_operator(cluster: FakeCluster, access: Path, **settings: str) -> Operato
     return Operator(access, log, image, lease_namespace=OPERATOR_NAMESPACE, identity="load", **settings)
 
 
-class Floor(Way):
+class Floor(System):
     """The least that any operator does: the same objects, from a client that knows what comes next.
 
     It creates what the operator has created for a job, publishes the hosts, and deletes the workers when the launcher
@@ -201,8 +201,8 @@ class Floor(Way):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def _copy_objects(self) -> None:
-        """Lets the operator carry one job, and keeps what it has created."""
-        operator = OperatorWay(self.cluster)
+        """Lets the operator run one job, and keeps what it has created."""
+        operator = OperatorSystem(self.cluster)
         await operator.prepare()
         path = operator.jobs_path
         self.api.create(path, operator.job("template-job", 2, ends=False))
@@ -236,10 +236,10 @@ class Floor(Way):
 
     async def submit(self, name: str, workers: int, *, ends: bool = True) -> ObservedJob:
         observed = self.observer.add(name, workers)
-        self._tasks.add(asyncio.create_task(self.carry(observed, ends)))
+        self._tasks.add(asyncio.create_task(self.run_job(observed, ends)))
         return observed
 
-    async def carry(self, job: ObservedJob, ends: bool) -> None:
+    async def run_job(self, job: ObservedJob, ends: bool) -> None:
         """What an operator does for one job."""
         client = self.client_of(job)
         objects = self.objects(job.name, job.workers, ends=ends)
@@ -294,15 +294,15 @@ class FloorWithStatus(Floor):
     async def submit(self, name: str, workers: int, *, ends: bool = True) -> ObservedJob:
         observed = self.observer.add(name, workers)
         await self.user.request("POST", self.jobs_path, self.job(name, workers, ends=ends))
-        self._tasks.add(asyncio.create_task(self.carry(observed, ends)))
+        self._tasks.add(asyncio.create_task(self.run_job(observed, ends)))
         return observed
 
-    async def carry(self, job: ObservedJob, ends: bool) -> None:
+    async def run_job(self, job: ObservedJob, ends: bool) -> None:
         reports = asyncio.gather(
             self._report(job, "Running", Milestone.WORKERS_RUN),
             *([self._report(job, "Succeeded", Milestone.LAUNCHER_DONE)] if ends else []),
         )
-        await super().carry(job, ends)
+        await super().run_job(job, ends)
         await reports
 
     async def _report(self, job: ObservedJob, phase: str, *after: Milestone) -> None:
@@ -330,7 +330,7 @@ def event(job: ObservedJob, reason: str) -> Object:
     return body | {"reportingController": "horovodjob.dev/load", "reportingInstance": "load"}
 
 
-class MpiOperatorWay(Way):
+class MpiOperatorSystem(System):
     """The binary that MPI_OPERATOR names, with limits raised far enough that they are not what is measured.
 
     Its launcher is a Job that starts at once, so kwok lets it succeed a second after it is placed.
@@ -364,7 +364,7 @@ class MpiOperatorWay(Way):
     def check(self) -> None:
         if self._process.poll() is not None:
             words = (self.cluster.directory / "log" / "mpi-operator.log").read_text(errors="replace")
-            raise WayEnded(f"mpi-operator has ended: {' | '.join(words.splitlines()[-3:])}")
+            raise SystemEnded(f"mpi-operator has ended: {' | '.join(words.splitlines()[-3:])}")
 
     def stop(self) -> None:
         self._process.kill()
@@ -432,4 +432,6 @@ def cluster_admin(account: str) -> Object:
     }
 
 
-WAYS: dict[str, type[Way]] = {way.name: way for way in (Floor, FloorWithStatus, OperatorWay, MpiOperatorWay)}
+SYSTEMS: dict[str, type[System]] = {
+    system.name: system for system in (Floor, FloorWithStatus, OperatorSystem, MpiOperatorSystem)
+}
