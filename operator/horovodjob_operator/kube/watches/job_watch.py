@@ -1,4 +1,14 @@
-"""Client middlewares for kopf's list and watch of HorovodJobs."""
+"""Client middlewares for kopf's list and watch of HorovodJobs.
+
+Kopf (1.45) has no settings for what they do:
+
+- `watching.field_selectors` and `watching.initial_streaming` concern lists and watches alike. Here only lists are
+  restricted to unfinished jobs: in a restricted watch, a job that finishes would look like a deleted one.
+- Kopf reports neither the end of a list nor the objects that a later list no longer has.
+- The status 404 of a list or watch, the status 410 of a watch, and an event with any other error end kopf. It does try
+  again after the status 403, as long as `networking.error_backoffs` lasts, and logs each try as an error.
+- Kopf parses each event and copies its object for its handlers, in a task for each object.
+"""
 
 import asyncio
 import json
@@ -28,8 +38,6 @@ class UnfinishedJobList:
     Kopf lists again when the API server no longer has the version that it watches from, and reports only the objects
     that exist: without this middleware, jobs that were deleted meanwhile would stay in the cache. Kopf also reports
     jobs one by one and later, so its handlers cannot know when a list is complete.
-
-    The watches that follow include all jobs: otherwise a job that finishes would look like a deleted one.
     """
 
     def __init__(
