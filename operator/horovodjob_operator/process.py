@@ -10,6 +10,7 @@ from typing import Any
 
 import kopf
 
+from horovodjob_operator.controller.children.plan_executor import PlanExecutor
 from horovodjob_operator.controller.children.quota_line import QuotaLine
 from horovodjob_operator.controller.clock import now
 from horovodjob_operator.controller.jobs.job_store import JobStore
@@ -78,16 +79,9 @@ class Process:
         reader, writer = Reader(client), Writer(client, settings.identity)
         workload_reconciler = WorkloadReconciler(workloads, KueueApi(client))
         self.quota_line = QuotaLine(self.store, self.pods, reader, now)
+        executor = PlanExecutor(self.pods, writer, reader, now, self.quota_line, settings.progress_url, self.preflight)
         self.reconciler = Reconciler(
-            self.pods,
-            writer,
-            reader,
-            now,
-            workload_reconciler,
-            settings.progress_url,
-            self.quota_line,
-            self.preflight,
-            reads_nodes=bool(settings.read_nodes),
+            self.pods, writer, reader, now, workload_reconciler, executor, reads_nodes=bool(settings.read_nodes)
         )
         self.work_queue = WorkQueue(self.store, self.pods, self.reconciler)
         self.quota_line.enqueue = self.work_queue.enqueue

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from horovodjob.batchai.choices import Choices
 from horovodjob.batchai.conversion import convert
 from horovodjob.mpijob import conversion as mpijob
 from support.api_client import Api
@@ -30,7 +31,8 @@ COMMANDS = {
 @pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
 def test_a_converted_job_is_accepted(api: Api, jobs: str, document: Any) -> None:
     name = "Name_that_is_as_long_as_Batch_AI_allows_and_has_64_characters_0_"
-    result = convert(document, name=name, experiment="Exp_1", nfs_servers=NFS_SERVERS, namespace="default")
+    choices = Choices(experiment="Exp_1", nfs_servers=NFS_SERVERS)
+    result = convert(document, name=name, namespace="default", choices=choices)
     for secret in result.secrets:
         api.create("/api/v1/namespaces/default/secrets?dryRun=All", secret)
     assert api.create(f"{jobs}?dryRun=All", result.job)["spec"].items() >= _plain(result.job["spec"]).items()

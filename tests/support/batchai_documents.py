@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 from horovodjob.api.spec import HorovodJobSpec
+from horovodjob.batchai.choices import Choices
 from horovodjob.batchai.conversion import Conversion, ConversionError, convert
 
 Object = dict[str, Any]
@@ -126,7 +127,7 @@ def everything() -> Object:
 
 def converted(document: Any, **options: Any) -> Conversion:
     """The conversion; each of its fields is a field of the resource."""
-    result = convert(document, **({"name": "job", "nfs_servers": NFS_SERVERS} | options))
+    result = _convert(document, {"nfs_servers": NFS_SERVERS} | options)
     require_complete(result.job["spec"])
     return result
 
@@ -146,7 +147,7 @@ def spec_of(document: Any, **options: Any) -> Object:
 def problems(document: Any, **options: Any) -> dict[str, str]:
     """Messages of a rejection by path."""
     try:
-        result = convert(document, **({"name": "job"} | options))
+        result = _convert(document, options)
     except ConversionError as error:
         return {problem.path: problem.sentence for problem in error.problems}
     raise AssertionError(f"was converted: {result.job}")
@@ -155,3 +156,8 @@ def problems(document: Any, **options: Any) -> dict[str, str]:
 def warnings(document: Any, **options: Any) -> str:
     """All warnings, a line each."""
     return "\n".join(converted(document, **options).warnings)
+
+
+def _convert(document: Any, options: Object) -> Conversion:
+    name, namespace = options.pop("name", "job"), options.pop("namespace", None)
+    return convert(document, name=name, namespace=namespace, choices=Choices(**options))

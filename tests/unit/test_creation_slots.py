@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from horovodjob_operator.kube.requests.creation_slots import SLOW_SECONDS, CreationSlots
+from horovodjob_operator.kube.requests.api_client import SLOW_CREATION_SECONDS, CreationSlots
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -55,7 +55,7 @@ async def seconds_until_created(slots: CreationSlots, number: int, namespace: st
 
     loop = asyncio.get_running_loop()
     begin = loop.time()
-    await asyncio.wait_for(asyncio.gather(*(create() for _ in range(number))), 10 * SLOW_SECONDS)
+    await asyncio.wait_for(asyncio.gather(*(create() for _ in range(number))), 10 * SLOW_CREATION_SECONDS)
     return loop.time() - begin
 
 
@@ -70,13 +70,13 @@ async def test_a_slow_namespace_leaves_a_share_of_the_creations_to_the_others() 
 async def test_several_slow_namespaces_delay_the_others_by_a_second_at_most() -> None:
     slots = CreationSlots(8)
     async with slow_creations(slots, "slow", "slower"):
-        assert await seconds_until_created(slots, 100) <= SLOW_SECONDS
-        assert await seconds_until_created(slots, 100) <= SLOW_SECONDS
+        assert await seconds_until_created(slots, 100) <= SLOW_CREATION_SECONDS
+        assert await seconds_until_created(slots, 100) <= SLOW_CREATION_SECONDS
 
 
 @in_virtual_time
 async def test_all_slots_are_free_again_after_slow_and_cancelled_creations() -> None:
     slots = CreationSlots(8)
     async with slow_creations(slots, "slow", "slower"):
-        await asyncio.sleep(SLOW_SECONDS * 1.1)
+        await asyncio.sleep(SLOW_CREATION_SECONDS * 1.1)
     assert await seconds_until_created(slots, 100, "slow") == 0

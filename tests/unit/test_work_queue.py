@@ -10,6 +10,7 @@ import kopf
 import pytest
 
 from horovodjob.api.constants import LABEL_ATTEMPT, LABEL_JOB, LABEL_REPLICA_INDEX, LABEL_ROLE, Phase
+from horovodjob_operator.controller.children.plan_executor import PlanExecutor
 from horovodjob_operator.controller.children.quota_line import QuotaLine
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.jobs.job_store import JobStore
@@ -77,7 +78,8 @@ async def work_queue(store: JobStore, pod_cache: PodCache) -> AsyncIterator[Work
     nowhere = ApiClient(kopf.ConnectionInfo(server="https://127.0.0.1:1"), limit=1)
     reader, writer = Reader(nowhere), Writer(nowhere, "test")
     line = QuotaLine(store, pod_cache, reader, one_day_later)
-    reconciler = Reconciler(pod_cache, writer, reader, one_day_later, no_queues(nowhere), "", line)
+    executor = PlanExecutor(pod_cache, writer, reader, one_day_later, line)
+    reconciler = Reconciler(pod_cache, writer, reader, one_day_later, no_queues(nowhere), executor)
     work_queue = WorkQueue(store, pod_cache, reconciler)
     before = reconciliations()
     async with contextlib.aclosing(nowhere):
@@ -152,7 +154,8 @@ async def test_a_job_that_asks_for_itself_each_time_is_slowed_down(store: JobSto
     nowhere = ApiClient(kopf.ConnectionInfo(server="https://127.0.0.1:1"), limit=1)
     reader, writer, before = Reader(nowhere), Writer(nowhere, "test"), reconciliations()
     line = QuotaLine(store, pod_cache, reader, one_day_later)
-    endless = EndlessReconciler(pod_cache, writer, reader, one_day_later, no_queues(nowhere), "", line)
+    executor = PlanExecutor(pod_cache, writer, reader, one_day_later, line)
+    endless = EndlessReconciler(pod_cache, writer, reader, one_day_later, no_queues(nowhere), executor)
     work_queue = WorkQueue(store, pod_cache, endless)
     async with contextlib.aclosing(nowhere):
         work_queue.enqueue(("team", "job-0"))

@@ -1,10 +1,12 @@
 """Batch AI's job.json, converted to a HorovodJob."""
 
-from collections.abc import Callable, Mapping
+import math
+import re
+from collections.abc import Mapping
 from typing import Any
 
-from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT, PodSecurity
-from horovodjob.batchai.durations import duration_seconds
+from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT
+from horovodjob.batchai.choices import Choices
 from horovodjob.batchai.environment import Environment, convert_environment, path_field, require_absolute
 from horovodjob.batchai.fields import FIELDS, IGNORED, warning
 from horovodjob.batchai.images import convert_container, mpi_implementation
@@ -21,57 +23,59 @@ __all__ = ["Conversion", "ConversionError", "Note", "convert"]
 
 WEEK_SECONDS = 604800
 MOST_SECONDS = 2147483647
+# `7.00:00:00`, the service's own (.NET), and `7 days, 0:00:00`, which `az batchai job show` printed (Python).
+CLOCK = re.compile(
+    r"(?:(?P<days>\d{1,6})(?:\.|\s+days?,\s*))?(?P<hours>\d{1,6}):(?P<minutes>\d\d?):(?P<seconds>\d\d?(?:\.\d+)?)",
+    re.ASCII,
+)
+DAYS = re.compile(r"(?P<days>\d{1,6})\s+days?", re.ASCII)
+ISO_8601 = re.compile(
+    r"P(?=.)(?:(?P<weeks>\d{1,6})W)?(?:(?P<days>\d{1,6}(?:\.\d+)?)D)?"
+    r"(?:T(?=.)(?:(?P<hours>\d{1,9}(?:\.\d+)?)H)?(?:(?P<minutes>\d{1,9}(?:\.\d+)?)M)?"
+    r"(?:(?P<seconds>\d{1,12}(?:\.\d+)?)S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+UNITS = {"weeks": 604800, "days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
 
 
-def convert(
-    document: Any,
-    *,
-    name: str,
-    namespace: str | None = None,
-    experiment: str | None = None,
-    pool: str | None = None,
-    storage_account: str | None = None,
-    storage_key: str | None = None,
-    image: str | None = None,
-    gpus: int | None = None,
-    nfs_servers: Mapping[str, str] | None = None,
-    pod_security: PodSecurity | None = None,
-    as_worker: bool | None = None,
-    find_key: Callable[[str], str | None] = lambda account: None,
-) -> Conversion:
-    """The HorovodJob of a parsed job.json, with its Secrets and warnings; nfs_servers has `host:/path` by server name.
+def convert(document: Any, *, name: str, namespace: str | None = None, choices: Choices | None = None) -> Conversion:
+    """The HorovodJob of a parsed job.json, with its Secrets and warnings.
 
-    find_key gives the key of an account for which the document and storage_key have none.
-    Without pod_security and as_worker, image and preparation decide the Pod Security level and launcher.asWorker.
     Raises ConversionError with every problem of the document.
     """
-    notes = Notes()
+    choices, notes = choices or Choices(), Notes()
     properties = _properties(document, notes)
     job_name = _resource_name(name, notes)
     nodes = _nodes(properties)
     environment = convert_environment(properties, job_name, namespace)
-    options = Options(job_name, storage_account, storage_key, nfs_servers or {}, find_key)
+    options = Options(
+        job_name, choices.storage_account, choices.storage_key, choices.nfs_servers or {}, choices.find_key
+    )
     mounts = convert_mounts(properties.child("mountVolumes"), options)
     container = convert_container(
-        properties, properties.child("containerSettings"), image, job_name, namespace, pod_security
+        properties, properties.child("containerSettings"), choices.image, job_name, namespace, choices.pod_security
     )
     program = toolkit_program(properties, Context(nodes, environment.variables, container.interpreter))
     spec: dict[str, Any] = {
         **container.spec,
-        **_pool(properties, pool),
+        **_pool(properties, choices.pool),
         **_priority(properties),
-        "worker": _worker(nodes, program.slots, gpus, notes),
+        "worker": _worker(nodes, program.slots, choices.gpus, notes),
         **program.spec,
         **_mpi(properties, container.image),
         **_storage(mounts, environment),
         **convert_preparation(
-            properties, environment.variables, container.image, pod_security=pod_security, as_worker=as_worker
+            properties,
+            environment.variables,
+            container.image,
+            pod_security=choices.pod_security,
+            as_worker=choices.as_worker,
         ),
         **_logs(properties, environment.variables),
         "runPolicy": {"activeDeadlineSeconds": _deadline(properties)},
     }
     _report_unmounted(properties, mounts)
-    metadata = _metadata(name, job_name, namespace, experiment, notes)
+    metadata = _metadata(name, job_name, namespace, choices.experiment, notes)
     job = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
     return conversion(job, [*container.secrets, *environment.secrets, *mounts.secrets(namespace)], notes)
 
@@ -232,3 +236,12 @@ def _texts(value: Any, path: str) -> list[tuple[str, str]]:
     if isinstance(value, list):
         return [text for index, inner in enumerate(value) for text in _texts(inner, f"{path}[{index}]")]
     return []
+
+
+def duration_seconds(text: str) -> int:
+    """Seconds, rounded up. Raises ValueError for any other form; months and years have no fixed length."""
+    for pattern in (ISO_8601, CLOCK, DAYS):
+        if match := pattern.fullmatch(text.strip()):
+            parts = match.groupdict()
+            return math.ceil(sum(float(parts[unit]) * size for unit, size in UNITS.items() if parts.get(unit)))
+    raise ValueError("write it as P7D or PT1H30M, as 7.00:00:00, or as '7 days, 0:00:00'")

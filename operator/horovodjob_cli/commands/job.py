@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from horovodjob.api.managed_by import is_dispatched
-from horovodjob.batchai.command_line_mounts import CommandLineMounts
+from horovodjob.batchai.choices import CommandLineMounts
 from horovodjob.client.cluster import kube
 from horovodjob.client.cluster.watch import wait_for_deletion
 from horovodjob.client.errors import ClientError, UsageError

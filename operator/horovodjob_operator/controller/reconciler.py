@@ -7,10 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from horovodjob.api.constants import Phase
-from horovodjob_operator.controller.children.object_creation import ObjectCreation
 from horovodjob_operator.controller.children.plan_executor import PlanExecutor
-from horovodjob_operator.controller.children.pod_groups import PodGroups
-from horovodjob_operator.controller.children.quota_line import QuotaLine
 from horovodjob_operator.controller.event_poster import EventPoster
 from horovodjob_operator.controller.jobs.hearing import Hearing
 from horovodjob_operator.controller.jobs.job_state import JobState
@@ -24,7 +21,6 @@ from horovodjob_operator.domain.plan import Plan, plan_for, plan_for_deleted_job
 from horovodjob_operator.domain.status import next_status, status_with_held_quota
 from horovodjob_operator.errors import AdmissionConflict, ClusterError, OperatorError
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
-from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kube.requests.writer import Writer
 from horovodjob_operator.kueue.queue import admitted_job, is_dispatched
@@ -48,9 +44,7 @@ class Reconciler:
         reader: Reader,
         clock: Callable[[], datetime],
         workload_reconciler: WorkloadReconciler,
-        progress_url: str,
-        quota_line: QuotaLine,
-        preflight: Preflight | None = None,
+        executor: PlanExecutor,
         *,
         reads_nodes: bool = False,
     ) -> None:
@@ -59,9 +53,7 @@ class Reconciler:
         self._status_writer = StatusWriter(writer, self.events)
         self._pod_events = PodEvents(reader)
         self._node_conditions = NodeConditions(reader, is_allowed=reads_nodes)
-        pod_groups = PodGroups(writer, reader)
-        creation = ObjectCreation(pods, writer, reader, pod_groups, progress_url)
-        self._executor = PlanExecutor(pods, writer, creation, pod_groups, clock, preflight, quota_line)
+        self._executor = executor
 
     async def delete_expired(self, key: Key, job: FinishedJob, now: datetime) -> Requeue:
         """Deletes a finished job whose time to live has passed. Raises ClusterError."""

@@ -33,7 +33,7 @@ MAX_KEPT_WORKERS = 100
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Effects on the cluster. Each is idempotent, so the next pass completes a pass that was interrupted."""
+    """Effects on the cluster. Each is idempotent, so the next reconciliation completes one that was interrupted."""
 
     create_secrets: bool = False
     """Creates the Secret with the keys of the job, if it does not exist."""

@@ -68,7 +68,7 @@ NOT_BY_PHASE = (ConditionType.QUOTA_RELEASED, ConditionType.PROGRESSING)
 
 
 def next_status(context: JobContext) -> tuple[HorovodJobStatus, Outcome | None]:
-    """Status to report after this pass, and the outcome of the checks.
+    """Status to report after this reconciliation, and the outcome of the checks.
 
     A finished job keeps its status: its pods can be deleted already, and their absence has no meaning. Only the
     observed generation follows the spec. Otherwise kstatus would wait after a change such as of

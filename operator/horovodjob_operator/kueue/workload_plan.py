@@ -28,7 +28,7 @@ MAX_MESSAGE_CHARACTERS = 32768
 
 @dataclass(frozen=True, slots=True)
 class WorkloadPlan:
-    """One write at most: the next pass does what remains."""
+    """One write at most: the next reconciliation does what remains."""
 
     create: bool = False
     request: bool = False
@@ -43,7 +43,7 @@ class WorkloadPlan:
 
 
 def workload_plan(context: JobContext) -> WorkloadPlan:
-    """What to do, given the status of the job after this pass. Raises InvalidJob.
+    """What to do, given the status of the job after this reconciliation. Raises InvalidJob.
 
     The Workload of a job that has ended is finished before its last status is written.
     """

@@ -29,7 +29,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (directory / "data.bin").write_bytes(os.urandom(5 << 20))
     monkeypatch.chdir(directory)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("horovodjob.client.runs.digests.RECENT_SECONDS", -1)
+    monkeypatch.setattr("horovodjob.client.runs.file_tree.RECENT_SECONDS", -1)
     return directory
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from horovodjob.api.job import Metadata
+from horovodjob_operator.controller.children.plan_executor import PlanExecutor
 from horovodjob_operator.controller.children.quota_line import QuotaLine
 from horovodjob_operator.controller.clock import now
 from horovodjob_operator.controller.jobs.job_state import JobState, new_job_state
@@ -39,4 +40,6 @@ def reconciler_of(client: ApiClient, clock: Callable[[], datetime], pods: PodCac
     workload_reconciler = WorkloadReconciler(WorkloadCache(), KueueApi(client))
     pods, reader = pods or PodCache(), Reader(client)
     line = QuotaLine(JobStore(), pods, reader, clock)
-    return Reconciler(pods, Writer(client, "test"), reader, clock, workload_reconciler, "", line)
+    writer = Writer(client, "test")
+    executor = PlanExecutor(pods, writer, reader, clock, line)
+    return Reconciler(pods, writer, reader, clock, workload_reconciler, executor)

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from horovodjob.batchai.choices import Choices
 from horovodjob.batchai.conversion import Conversion, ConversionError, convert
 from support.batchai_documents import EVERYTHING, NFS_SERVERS, SECRET_VALUES, Object, require_complete
 
@@ -66,6 +67,6 @@ def test_any_document_is_converted_or_rejected(path: Path, value: Any) -> None:
 
 def conversion(document: Any) -> Conversion | ConversionError:
     try:
-        return convert(document, name="My_Job", nfs_servers=NFS_SERVERS)
+        return convert(document, name="My_Job", choices=Choices(nfs_servers=NFS_SERVERS))
     except ConversionError as error:
         return error

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from horovodjob.batchai.choices import Choices
 from horovodjob.batchai.conversion import ConversionError, convert
 from horovodjob.batchai.fields import FIELDS, page_with_table, toolkits
 from support.batchai_documents import EVERYTHING, NFS_SERVERS, Object, small, toolkit
@@ -83,7 +84,7 @@ def test_a_field_affects_what_the_table_names(path: str) -> None:
 def result(document: object, target: re.Match[str]) -> object:
     """A field of the spec; the Secrets that are made or that the user must make; the problems, for a refused value."""
     try:
-        made = convert(document, name="job", nfs_servers=NFS_SERVERS)
+        made = convert(document, name="job", choices=Choices(nfs_servers=NFS_SERVERS))
     except ConversionError as error:
         return [problem.path for problem in error.problems]
     if target[1] is None:
@@ -106,6 +107,6 @@ def test_no_known_field_causes_a_warning_as_unknown() -> None:
 
 def said(document: object) -> str:
     try:
-        return str(convert(document, name="job", nfs_servers=NFS_SERVERS).warnings)
+        return str(convert(document, name="job", choices=Choices(nfs_servers=NFS_SERVERS)).warnings)
     except ConversionError as error:
         return f"{error} {error.warnings}"

@@ -1,14 +1,14 @@
 """Files that `job create` takes: Batch AI's job.json, and HorovodJobs with their Secrets in YAML or JSON."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT, LABEL_QUEUE, LABEL_QUEUE_PRIORITY, PodSecurity
+from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT, LABEL_QUEUE, LABEL_QUEUE_PRIORITY
 from horovodjob.batchai import names
-from horovodjob.batchai.command_line_mounts import CommandLineMounts, with_mounts
+from horovodjob.batchai.choices import Choices, CommandLineMounts, with_mounts
 from horovodjob.client.cluster import kube
 from horovodjob.client.errors import UsageError
 from horovodjob.client.jobs import document_files
@@ -28,22 +28,12 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True)
-class Overrides:
+class Overrides(Choices):
     """Options of the command line that add to or replace values of the file."""
 
     name: str | None = None
     workspace: str | None = None
-    experiment: str | None = None
-    pool: str | None = None
-    image: str | None = None
-    gpus: int | None = None
-    pod_security: PodSecurity | None = None
-    as_worker: bool | None = None
-    storage_account: str | None = None
-    storage_key: str | None = None
-    nfs_servers: Mapping[str, str] | None = None
     mounts: CommandLineMounts | None = None
-    find_key: Callable[[str], str | None] = lambda account: None
 
 
 def read(path: Path, overrides: Overrides, *, unnamed: str | None = None) -> Submission:
@@ -72,21 +62,7 @@ def batch_ai_job(path: Path, document: Object, overrides: Overrides, namespace: 
     if overrides.mounts:
         document = with_mounts(document, overrides.mounts, has_key=overrides.storage_key is not None)
     try:
-        converted = convert(
-            document,
-            name=overrides.name,
-            namespace=namespace,
-            experiment=overrides.experiment,
-            pool=overrides.pool,
-            image=overrides.image,
-            gpus=overrides.gpus,
-            storage_account=overrides.storage_account,
-            storage_key=overrides.storage_key,
-            nfs_servers=overrides.nfs_servers,
-            pod_security=overrides.pod_security,
-            as_worker=overrides.as_worker,
-            find_key=overrides.find_key,
-        )
+        converted = convert(document, name=overrides.name, namespace=namespace, choices=overrides)
     except ConversionError as error:
         raise refused(path, error.problems) from None
     return Submission(converted.job, converted.secrets, converted.warnings)

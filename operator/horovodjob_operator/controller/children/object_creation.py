@@ -6,13 +6,16 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
 from horovodjob.api.constants import LABEL_ROLE, LABEL_SPEC_HASH, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.children.pod_groups import PodGroups
-from horovodjob_operator.controller.children.ssh_keys import generate_ssh_keys
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.failed_nodes import failed_nodes
 from horovodjob_operator.domain.messages import count_text
+from horovodjob_operator.domain.names import AUTHORIZED_KEYS, HOST_KEY, HOST_KEY_ALIAS, KNOWN_HOSTS, PRIVATE_KEY
 from horovodjob_operator.domain.plan import Plan
 from horovodjob_operator.domain.pods.pod_facts import owned_pod, owner_uid
 from horovodjob_operator.domain.resource_quota import PodUsage, pod_usage
@@ -243,3 +246,21 @@ async def gather(requests: Iterable[Awaitable[T]]) -> list[T]:
     for error in sorted(errors, key=lambda error: not isinstance(error, RefusedObject)):
         raise error
     return [result for result in results if not isinstance(result, BaseException)]
+
+
+def generate_ssh_keys() -> dict[str, str]:
+    """A new user key and a new host key, by the names of their files."""
+    user, user_public = _generate_key_pair()
+    host, host_public = _generate_key_pair()
+    return {
+        PRIVATE_KEY: user,
+        AUTHORIZED_KEYS: f"{user_public} {HOST_KEY_ALIAS}\n",
+        HOST_KEY: host,
+        KNOWN_HOSTS: f"{HOST_KEY_ALIAS} {host_public}\n",
+    }
+
+
+def _generate_key_pair() -> tuple[str, str]:
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
+    return private, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()

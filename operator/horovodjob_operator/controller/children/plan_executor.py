@@ -24,6 +24,7 @@ from horovodjob_operator.domain.resource_quota import PodUsage
 from horovodjob_operator.errors import Conflict, Gone, InvalidJob, Unavailable
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
 from horovodjob_operator.kube.preflight import Preflight
+from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kube.requests.retries import retry_delay_seconds
 from horovodjob_operator.kube.requests.writer import Writer
 from horovodjob_operator.logs import log, log_effect
@@ -48,13 +49,14 @@ class PlanExecutor:
         self,
         pods: PodCache,
         writer: Writer,
-        creation: ObjectCreation,
-        pod_groups: PodGroups,
+        reader: Reader,
         clock: Callable[[], datetime],
-        preflight: Preflight | None,
         quota_line: QuotaLine,
+        progress_url: str = "",
+        preflight: Preflight | None = None,
     ) -> None:
-        self._pods, self._writer, self._creation, self._pod_groups = pods, writer, creation, pod_groups
+        self._pods, self._writer, self._pod_groups = pods, writer, PodGroups(writer, reader)
+        self._creation = ObjectCreation(pods, writer, reader, self._pod_groups, progress_url)
         self._clock, self._preflight, self._quota_line = clock, preflight, quota_line
 
     async def execute(self, state: JobState, context: JobContext, plan: Plan) -> Requeue:

@@ -92,7 +92,7 @@ class JobContext:
 
     @cached_property
     def deleted_workers(self) -> dict[int, Pod]:
-        """Workers deleted since the last pass that have no replacement yet, by index."""
+        """Workers deleted since the last reconciliation that have no replacement yet, by index."""
         indices = self.job.spec.worker_indices
         workers = (pod for pod in self.observed.deleted_pods if pod.role is Role.WORKER and pod.index in indices)
         return {pod.index: pod for pod in workers if pod.index not in self.workers}

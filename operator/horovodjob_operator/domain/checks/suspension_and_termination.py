@@ -52,7 +52,7 @@ def resumed_with_quota(context: JobContext) -> Outcome | None:
 
 
 def spec_changed(context: JobContext) -> Outcome | None:
-    """Pods of the attempt have another spec: the job was suspended, changed and resumed between two passes."""
+    """Pods of the attempt have another spec: the job was suspended, changed and resumed between two reconciliations."""
     job, attempt = context.job, context.job.status.attempt
     if job.metadata.generation == job.status.observed_generation:
         return (

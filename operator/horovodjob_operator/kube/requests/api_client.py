@@ -1,9 +1,11 @@
 """The client of the API server: one connector, plain dicts, the errors of `errors.py`."""
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 import aiohttp
 import kopf
@@ -15,7 +17,6 @@ from aiohttp.tracing import Trace
 from horovodjob.api.constants import OPERATOR_APP_NAME
 from horovodjob_operator.errors import Unavailable
 from horovodjob_operator.kube.requests.authentication import Authentication
-from horovodjob_operator.kube.requests.creation_slots import CreationSlots
 from horovodjob_operator.kube.requests.error_responses import error_from_response
 from horovodjob_operator.kube.requests.request_metrics import count_request
 from horovodjob_operator.kube.requests.retries import RetryAfter
@@ -26,6 +27,9 @@ METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 # Objects in each part of a list. A larger part would determine the maximum memory of the process.
 LIST_CHUNK = 100
+# A creation that takes longer waits for a webhook, and not for the API server.
+SLOW_CREATION_SECONDS = 1.0
+NAMESPACE_SHARE = 0.75
 
 
 class LeaderConnector(aiohttp.TCPConnector):
@@ -138,3 +142,36 @@ class ApiClient:
 
 def _namespace(path: str) -> str:
     return path.partition("/namespaces/")[2].partition("/")[0]
+
+
+class CreationSlots:
+    """How many creations are sent at a time, for all namespaces and for one.
+
+    A namespace with a slow admission webhook must not delay the others.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._slots = asyncio.Semaphore(number)
+        self._share = max(round(number * NAMESPACE_SHARE), 1)
+        self._of_namespace: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @contextlib.asynccontextmanager
+    async def slot(self, namespace: str) -> AsyncIterator[None]:
+        """A slot for one creation. A slow one gives it back before it ends, and then counts for its namespace alone."""
+        own = self._of_namespace.setdefault(namespace, asyncio.Semaphore(self._share))
+        async with own:
+            await self._slots.acquire()
+            is_held = True
+
+            def release() -> None:
+                nonlocal is_held
+                if is_held:
+                    is_held = False
+                    self._slots.release()
+
+            timer = asyncio.get_running_loop().call_later(SLOW_CREATION_SECONDS, release)
+            try:
+                yield
+            finally:
+                timer.cancel()
+                release()

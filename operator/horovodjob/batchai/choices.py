@@ -1,11 +1,33 @@
-"""Mounts from options of `az batchai job create`, added to job.json as that command did."""
+"""What a caller adds to job.json or chooses in place of what it says, such as by options of `hvj job create`."""
 
 import copy
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from horovodjob.api.constants import PodSecurity
 from horovodjob.api.storage_account import files_host
 from horovodjob.batchai.storage_accounts import ACCOUNT_PLACEHOLDER, KEY_PLACEHOLDER
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the caller adds to a job.json, or chooses in place of what it says."""
+
+    experiment: str | None = None
+    pool: str | None = None
+    image: str | None = None
+    gpus: int | None = None
+    pod_security: PodSecurity | None = None
+    """By default, the image and the preparation decide it."""
+    as_worker: bool | None = None
+    """launcher.asWorker; by default, the preparation decides it."""
+    storage_account: str | None = None
+    storage_key: str | None = None
+    nfs_servers: Mapping[str, str] | None = None
+    """`host:/path` by the name of a file server of Batch AI."""
+    find_key: Callable[[str], str | None] = lambda account: None
+    """The key of an account for which neither the document nor `storage_key` has one."""
 
 
 @dataclass(frozen=True, slots=True)
