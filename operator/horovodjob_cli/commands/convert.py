@@ -76,7 +76,7 @@ def convert(
     """Print the YAML of a job: the Secrets that the file has values for, and the HorovodJob."""
     overrides = manifests.Overrides(
         name=name,
-        workspace=workspace,
+        namespace=workspace,
         experiment=experiment,
         pool=cluster,
         image=image,
@@ -151,7 +151,7 @@ def _name_of(document: Object) -> str:
 
 def _namespace(overrides: manifests.Overrides) -> str | None:
     """The namespace of the command line; the output needs none, because kubectl sets it."""
-    return kube.resource_name(overrides.workspace, DNS_LABEL_LENGTH) if overrides.workspace is not None else None
+    return kube.resource_name(overrides.namespace, DNS_LABEL_LENGTH) if overrides.namespace is not None else None
 
 
 def _mpijob(path: Path, document: Object, overrides: manifests.Overrides, where: str) -> manifests.Submission:

@@ -69,7 +69,7 @@ def doctor(
     """
     overrides = manifests.Overrides(
         name=job,
-        workspace=workspace,
+        namespace=workspace,
         pool=cluster,
         image=image,
         gpus=gpus,
@@ -98,7 +98,7 @@ def run_check(name: str, check: Check, facts: Facts) -> Iterator[CheckResult]:
 
 def gather_facts(overrides: manifests.Overrides, config_file: Path | None) -> Facts:
     """The cluster and the job for the checks. Raises UsageError, NotFound."""
-    where = kube.namespace(overrides.workspace)
+    where = kube.namespace(overrides.namespace)
     document: dict[str, Any] | None = None
     secrets: tuple[dict[str, Any], ...] = ()
     if config_file is not None:

@@ -131,7 +131,7 @@ def create(
     limit = WaitLimit(timeout, waits_for_stalled=wait_stalled, stalled_seconds=stalled_seconds)
     overrides = manifests.Overrides(
         name=name or (owner.name if owner else None),
-        workspace=workspace,
+        namespace=workspace,
         experiment=experiment,
         pool=cluster,
         image=image,

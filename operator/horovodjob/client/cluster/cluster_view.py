@@ -31,7 +31,7 @@ class View:
 
     nodes: list[Object]
     pods: list[Object]
-    workspace: str
+    namespace: str
     azure: AzureView
     now: datetime
     sees_nodes: bool = True
@@ -47,7 +47,7 @@ class View:
             "id": pool.id if pool else None,
             "name": name,
             "resourceGroup": self.azure.group,
-            "workspace": self.workspace,
+            "workspace": self.namespace,
             "vmSize": pool.vm_size if pool else first and node_pools.vm_size(first),
             "vmPriority": "lowpriority" if spot else "dedicated",
             "allocationState": allocation_state(records, pool),
@@ -76,7 +76,7 @@ class View:
         from kubernetes.client import ApiException
 
         try:
-            return queues.find(name, self.workspace, with_flavors=self.sees_nodes)
+            return queues.find(name, self.namespace, with_flavors=self.sees_nodes)
         except ApiException as error:
             if self.sees_nodes or error.status != 403:
                 raise
@@ -157,9 +157,9 @@ def scale_settings(pool: Any) -> Object:
     return {"manual": None, "autoScale": {"minimumNodeCount": pool.min_count, "maximumNodeCount": pool.max_count}}
 
 
-def current_view(workspace: str | None, nodes: list[Object] | None, azure: AzureView | None = None) -> View:
+def current_view(namespace: str | None, nodes: list[Object] | None, azure: AzureView | None = None) -> View:
     """The view of these nodes now; None: the user may not list them."""
-    namespace = kube.namespace(workspace)
+    namespace = kube.namespace(namespace)
     now = datetime.now(UTC)  # noqa: TID251 (a command is one process)
     azure = azure or AzureView()
     if nodes is None:

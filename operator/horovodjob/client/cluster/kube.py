@@ -109,10 +109,10 @@ def plain(model: Any) -> Any:
     return client().sanitize_for_serialization(model)
 
 
-def namespace(workspace: str | None) -> str:
-    """The namespace of the workspace, or of the kubeconfig's context."""
-    if workspace is not None:
-        return resource_name(workspace, DNS_LABEL_LENGTH)
+def namespace(name: str | None) -> str:
+    """The namespace with this name, also one of Batch AI, or that of the kubeconfig's context."""
+    if name is not None:
+        return resource_name(name, DNS_LABEL_LENGTH)
     if kubeconfig.is_replaced_by_service_account(_chosen.get().config_file):
         return kubeconfig.SERVICE_ACCOUNT_NAMESPACE.read_text().strip()
     return str(active_context().get("namespace") or "default")
@@ -141,9 +141,9 @@ def resource_name(name: str, length: int = JOB_NAME_LENGTH) -> str:
         raise UsageError(str(error)) from None
 
 
-def job(name: str, workspace: str | None, experiment: str | None = None) -> Object:
+def job(name: str, in_namespace: str | None, experiment: str | None = None) -> Object:
     """The HorovodJob with this name, of Kubernetes or of Batch AI. Raises NotFound."""
-    where = namespace(workspace)
+    where = namespace(in_namespace)
     found = find_job(resource_name(name), where)
     if found is None:
         check_workspace(where)

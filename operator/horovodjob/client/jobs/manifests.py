@@ -32,7 +32,7 @@ class Overrides(Choices):
     """Options of the command line that add to or replace values of the file."""
 
     name: str | None = None
-    workspace: str | None = None
+    namespace: str | None = None
     mounts: CommandLineMounts | None = None
 
 
@@ -49,7 +49,7 @@ def read(path: Path, overrides: Overrides, *, unnamed: str | None = None) -> Sub
         return _manifest(path, found, overrides)
     if len(found) == 1 and kinds == [None]:
         named = replace(overrides, name=overrides.name or unnamed)
-        return batch_ai_job(path, found[0], named, kube.namespace(overrides.workspace))
+        return batch_ai_job(path, found[0], named, kube.namespace(overrides.namespace))
     raise UsageError(f"{path} has neither a job.json of Batch AI nor a HorovodJob, but {_listed(kinds)}")
 
 
@@ -92,8 +92,8 @@ def _manifest(path: Path, documents: Sequence[Object], overrides: Overrides) -> 
     name = overrides.name or job["metadata"].get("name")
     if not name:
         raise UsageError(f"{path}: metadata.name is missing; add it or name the job with `name=`")
-    own = None if overrides.workspace else job["metadata"].get("namespace")
-    namespace = own or kube.namespace(overrides.workspace)
+    own = None if overrides.namespace else job["metadata"].get("namespace")
+    namespace = own or kube.namespace(overrides.namespace)
     job["metadata"] |= {"name": kube.resource_name(name), "namespace": namespace}
     if name != job["metadata"]["name"]:
         job["metadata"].setdefault("annotations", {})[names.ANNOTATION_NAME] = name

@@ -42,7 +42,7 @@ def parsed_owner(option: str | None, name: str | None) -> Owner | None:
     return Owner(name, uid)
 
 
-def obtain(owner: Owner, submission: Callable[[], Submission], workspace: str | None, limit: WaitLimit) -> Object:
+def obtain(owner: Owner, submission: Callable[[], Submission], namespace: str | None, limit: WaitLimit) -> Object:
     """The job of this owner: the one that exists, or else a new one. Raises UsageError for one that could be repeated.
 
     The submission is read only for a new job: its file can be that of a later commit.
@@ -51,12 +51,12 @@ def obtain(owner: Owner, submission: Callable[[], Submission], workspace: str | 
     def retry(request: Callable[[], Object | None]) -> Any:
         return retried(request, lambda: limit.check_time(f"job {owner.name} was not created"))
 
-    if found := retry(lambda: _existing(owner, workspace)):
+    if found := retry(lambda: _existing(owner, namespace)):
         message(f"job {found['metadata']['name']} exists already, created for Job {owner.name}")
         return dict(found)
     submitted = submission()
-    _set_owner(submitted.job, owner, kube.namespace(workspace))
-    return dict(retry(lambda: _create(submitted, owner, workspace)))
+    _set_owner(submitted.job, owner, kube.namespace(namespace))
+    return dict(retry(lambda: _create(submitted, owner, namespace)))
 
 
 def follow(job: Object, wait: Callable[[Object], Object]) -> Object:
@@ -71,7 +71,7 @@ def follow(job: Object, wait: Callable[[Object], Object]) -> Object:
         raise type(error)(f"{error}; the job is terminated, so that it does not begin beside a later run") from None
 
 
-def _create(submission: Submission, owner: Owner, workspace: str | None) -> Object:
+def _create(submission: Submission, owner: Owner, namespace: str | None) -> Object:
     from kubernetes.client import ApiException
 
     job_creation.validate(submission)
@@ -79,7 +79,7 @@ def _create(submission: Submission, owner: Owner, workspace: str | None) -> Obje
         return job_creation.create(submission)
     except ApiException as error:
         # Another pod of the owner was faster, or the response to an earlier request was lost.
-        if error.status == 409 and (found := _existing(owner, workspace)):
+        if error.status == 409 and (found := _existing(owner, namespace)):
             return found
         raise
 
@@ -99,8 +99,8 @@ def _set_owner(job: Object, owner: Owner, namespace: str) -> None:
     metadata["ownerReferences"] = [owner.reference]
 
 
-def _existing(owner: Owner, workspace: str | None) -> Object | None:
-    name, namespace = kube.resource_name(owner.name), kube.namespace(workspace)
+def _existing(owner: Owner, namespace: str | None) -> Object | None:
+    name, namespace = kube.resource_name(owner.name), kube.namespace(namespace)
     found = kube.find_job(name, namespace)
     if found and not any(each["uid"] == owner.uid for each in found["metadata"].get("ownerReferences") or ()):
         raise ClientError(

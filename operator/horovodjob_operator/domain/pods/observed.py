@@ -68,7 +68,7 @@ class Observed:
     stale_owner_pods: tuple[Pod, ...] = ()
     """Terminating pods of an earlier job with the same name."""
     deleted_pods: tuple[Pod, ...] = ()
-    """Pods deleted since the last reconciliation, in their last observed state: only their conditions explain the deletion."""
+    """Pods deleted since the last reconciliation, as last observed: only their conditions explain the deletion."""
     refusal: Refusal | None = None
     is_creation_slow: bool = False
     """The API server takes seconds to create a pod of the job."""
