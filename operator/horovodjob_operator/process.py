@@ -117,7 +117,7 @@ class Process:
             settings,
             client,
             review_client,
-            ReportingJobs(self.store, self.pods, self.work_queue.enqueue, self.reconciler.hearing, now),
+            ReportingJobs(self.store, self.pods, self.work_queue.enqueue, self.reconciler.heartbeats, now),
             unhealthy=self.unhealthy,
             unready=self.unready,
             is_leader=self.is_leader,
@@ -277,7 +277,7 @@ class Process:
         self._run_part("the jobs that wait for quotas", self.quota_line.run())
         self._run_part("the lists of finished jobs", self.finished_job_list.run())
         self._run_part("the events", self.reconciler.events.run())
-        self._run_part("the time of reports", self.reconciler.hearing.run())
+        self._run_part("the time of reports", self.reconciler.heartbeats.run())
         self._run_part("the resync", self._resync())
         await self.job_watch.wait_until_served(self.client)
 

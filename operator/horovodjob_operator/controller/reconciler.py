@@ -9,7 +9,7 @@ from datetime import datetime
 from horovodjob.api.constants import Phase
 from horovodjob_operator.controller.children.plan_executor import PlanExecutor
 from horovodjob_operator.controller.event_poster import EventPoster
-from horovodjob_operator.controller.jobs.hearing import Hearing
+from horovodjob_operator.controller.jobs.heartbeats import Heartbeats
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.jobs.job_store import FinishedJob
 from horovodjob_operator.controller.jobs.status_writer import StatusWriter
@@ -49,7 +49,7 @@ class Reconciler:
         reads_nodes: bool = False,
     ) -> None:
         self._pods, self._clock, self._workload_reconciler = pods, clock, workload_reconciler
-        self.events, self.hearing = EventPoster(writer), Hearing()
+        self.events, self.heartbeats = EventPoster(writer), Heartbeats()
         self._status_writer = StatusWriter(writer, self.events)
         self._pod_events = PodEvents(reader)
         self._node_conditions = NodeConditions(reader, is_allowed=reads_nodes)
@@ -96,7 +96,7 @@ class Reconciler:
         has_scripts = self._pods.has_scripts(job.metadata.namespace)
         queue = self._workload_reconciler.queue(state)
         pods = self._pods.of_job(job.key).values()
-        silence = self.hearing.silence(state, pods)
+        silence = self.heartbeats.silence(state, pods)
         observed = state.observed(pods, has_scripts=has_scripts, queue=queue, silence=silence)
         if is_dispatched(job):
             return await self._workload_reconciler.execute(state, JobContext(job, observed, now))
@@ -111,7 +111,7 @@ class Reconciler:
         status = status_with_held_quota(status, unfinished, now)
         # Before the plan: its deletions remove the evidence for the status.
         due |= Requeue(at=await self._status_writer.write(state, status, now))
-        due |= Requeue(at=self.hearing.due(state, now))
+        due |= Requeue(at=self.heartbeats.due(state, now))
         state.forget_deleted_pods(observed.deleted_pods)
         if outcome and outcome.failure:
             return Requeue(is_soon=True)  # The outcome is that of the previous attempt.

@@ -22,7 +22,7 @@ REPORTED_FAILURES = 3
 # The pause between two reconciliations of a job, whose pods change one by one: for each worker eight times as long as
 # the reconciliation itself needs for it.
 PAUSE_SECONDS, PAUSE_SECONDS_PER_WORKER = 0.03, 2e-5
-# The longest pause if one reconciliation after the other asks for the next, and no event does.
+# The longest pause if each reconciliation requires the next one, and no event does.
 LONGEST_PAUSE_SECONDS = 1.0
 log = logging.getLogger("horovodjob.work_queue")
 
@@ -97,7 +97,7 @@ class WorkQueue:
         self._timers[key] = asyncio.get_running_loop().call_later(delay, self.enqueue, key)
 
     async def _run(self, key: Key) -> None:
-        """Reconciles a job until no event and no effect asks for the next reconciliation."""
+        """Reconciles a job until no event and no effect requires another reconciliation."""
         failures = repeats = 0
         requeue: Requeue | None = Requeue()
         try:

@@ -52,11 +52,11 @@ class ComingNodes:
 
     since: datetime
     source: str
-    """Who says so."""
+    """The event or object that reports them."""
 
     @property
     def until(self) -> datetime:
-        """Until when they are waited for."""
+        """When the wait for them ends."""
         return self.since + NODE_TIME
 
     def __str__(self) -> str:

@@ -193,7 +193,7 @@ def slowest_rank_text(training: Training | None) -> str:
 
 
 def has_slow_rank_news(job: HorovodJob, usage: UsageReport | None) -> bool:
-    """Whether another rank is the slowest than the status says."""
+    """Whether the slowest rank is another one than in the status."""
     if usage is None or job.status.phase is not Phase.RUNNING:
         return False
     known = job.status.training.slowest_rank if job.status.training else None

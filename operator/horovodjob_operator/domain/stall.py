@@ -37,7 +37,7 @@ def blamed_pod(stall: Stall, pods: Iterable[Pod]) -> Pod | None:
 
 
 def stall_message(stall: Stall, pods: Sequence[Pod]) -> str:
-    """Since when there is no step, who is to blame, and what the others do."""
+    """Since when no step is completed, which ranks cause that, and what the others do."""
     usual = f" (usual: {stall.usual_seconds:.2g} s)" if stall.usual_seconds else ""
     by_place: dict[tuple[str, str], list[int]] = {}
     for each in stall.blamed:

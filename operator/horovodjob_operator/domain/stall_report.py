@@ -93,7 +93,7 @@ class StallReport(Model):
     stall: Stall | None
     usage: UsageReport | None = None
     next_within: Annotated[float, Field(ge=0, le=86400)] = 0
-    """In so many seconds at most, the next report comes; 0 if none is announced."""
+    """Within how many seconds the next report is sent; 0 if none is announced."""
     is_deputy: bool = False
     """It comes from a rank in another pod, because that of rank 0 does not answer."""
     changes: str = Field("", exclude=True, max_length=0)

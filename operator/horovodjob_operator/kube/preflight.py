@@ -97,7 +97,7 @@ def _checks(job: HorovodJob, hosts: frozenset[str]) -> Iterator[tuple[Reason, st
 
 
 def _is_checked(share: AzureFileShare, hosts: frozenset[str]) -> bool:
-    """Whether the administrator has named the account, and the host that the job says, for the namespace."""
+    """Whether the administrator allows the account and the host of the share for the namespace."""
     host = _host(share)
     return share.protocol == "smb" and host in hosts and host.partition(".")[0] == share.account
 

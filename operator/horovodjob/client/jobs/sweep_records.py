@@ -132,7 +132,7 @@ def ends_text(ends: tuple[Trial, Trial]) -> str:
 
 
 def goal_text(definition: Definition) -> str:
-    """What the sweep does with its metric, and who decided that if it was not the user."""
+    """Whether the sweep minimizes its metric, and the reason if the user has not chosen."""
     metric = definition.metric
     if definition.goal is None:
         return f"searches by {metric}, minimized or maximized as its programs declare (--goal min or max to choose)"

@@ -1,4 +1,4 @@
-"""What `hvj run`, `Client.run` and `Client.sweep` are asked for."""
+"""The request of `hvj run`, `Client.run` or `Client.sweep`: a program with its directory, and options."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -41,13 +41,13 @@ class JobState:
     has_turn: bool = False
     """It waited for a quota that has room for it now."""
     granted_workers: int | None = None
-    """For how many workers the room is; None if for all."""
+    """For how many workers the quota has room; None if for all."""
     is_creation_slow: bool = False
     """The last creation of pods took seconds."""
     pod_usage: Mapping[Role, PodUsage] | None = None
-    """What the pods of this spec count in quotas; None if that has not been asked."""
+    """What the pods of this spec count in quotas; None if the API server was not asked."""
     error: str = ""
-    """Because of which reconciliations fail, if its status says so."""
+    """The error in the status because of which reconciliations fail."""
     defaults_error: str = ""
     """Why the defaults of the namespace are unknown."""
     unreadable_status: Mapping[str, Any] | None = None

@@ -15,7 +15,7 @@ from horovodjob_operator.domain.job_errors import JobFailure, job_failure
 from horovodjob_operator.kube.caches.pod_cache import DeletedUids, Key
 from horovodjob_operator.kueue.queue import uses_queue
 
-# Of so many deleted jobs it is known that they failed.
+# How many failed jobs are remembered after their deletion.
 DELETED_FAILURES = 1000
 
 

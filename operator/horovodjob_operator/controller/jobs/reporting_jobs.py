@@ -5,7 +5,7 @@ from datetime import datetime
 
 from horovodjob.api.constants import ConditionType
 from horovodjob.api.job import HorovodJob
-from horovodjob_operator.controller.jobs.hearing import Hearing
+from horovodjob_operator.controller.jobs.heartbeats import Heartbeats
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.jobs.job_store import JobStore
 from horovodjob_operator.domain.goodput import has_slow_rank_news
@@ -13,7 +13,7 @@ from horovodjob_operator.domain.progress_report import ProgressReport, TokenClai
 from horovodjob_operator.domain.stall_report import StallReport
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
 
-# A deputy reports that rank 0 does not answer. It is wrong if this process has heard rank 0 so recently: during a
+# A deputy reports that rank 0 does not answer. It is wrong if this process has heartbeat rank 0 so recently: during a
 # stall, rank 0 reports within that time, also when no other rank answers.
 DEPUTY_SECONDS = 60
 
@@ -26,11 +26,11 @@ class ReportingJobs:
         store: JobStore,
         pods: PodCache,
         enqueue: Callable[[Key], None],
-        hearing: Hearing,
+        heartbeats: Heartbeats,
         clock: Callable[[], datetime],
     ) -> None:
         self._store, self._pods, self._enqueue = store, pods, enqueue
-        self._hearing, self._clock = hearing, clock
+        self._heartbeats, self._clock = heartbeats, clock
 
     def reporting_job(self, claim: TokenClaim) -> HorovodJob | None:
         """The job that can have its rank 0 in the claimed pod."""
@@ -45,14 +45,14 @@ class ReportingJobs:
         if state is None:
             return
         if isinstance(report, ProgressReport):  # a step was completed
-            self._hearing.hear(state, claim.uid, report.attempt, None, self._clock())
+            self._heartbeats.record(state, claim.uid, report.attempt, None, self._clock())
             state.progress_report, state.stall_report = report, None
         elif report.is_deputy:
-            if self._hearing.seconds_since(state, report.attempt) < DEPUTY_SECONDS:
+            if self._heartbeats.seconds_since(state, report.attempt) < DEPUTY_SECONDS:
                 return  # The network between both pods has failed, and rank 0 reports that itself.
             state.stall_report = report
         else:
-            self._hearing.hear(state, claim.uid, report.attempt, report.next_within, self._clock())
+            self._heartbeats.record(state, claim.uid, report.attempt, report.next_within, self._clock())
             before, state.stall_report = state.stall_report, report
             state.usage = (report.attempt, report.usage) if report.usage else state.usage
             is_stall = report.stall is not None or (before is not None and before.stall is not None)

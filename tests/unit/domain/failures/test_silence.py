@@ -1,4 +1,4 @@
-"""Trainings of which nothing is heard any more: when that is said, and that nothing ends because of it."""
+"""Trainings of which nothing is heartbeat any more: when that is said, and that nothing ends because of it."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from horovodjob.api.constants import ConditionType, Phase
-from horovodjob_operator.controller.jobs.hearing import Hearing
+from horovodjob_operator.controller.jobs.heartbeats import Heartbeats
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.domain.events import events_between
-from horovodjob_operator.domain.silence import Heard, Silence, silence
+from horovodjob_operator.domain.silence import Heartbeat, Silence, silence
 from horovodjob_operator.domain.stall_report import StallReport
 from unit.domain.failures.test_stalls import MESSAGE, progressing, report
 from unit.domain.fake_cluster import NOON, FakeCluster, training_job
@@ -33,19 +33,19 @@ def running() -> FakeCluster:
     return cluster
 
 
-def heard(cluster: FakeCluster, **facts: Any) -> Heard:
+def heartbeat(cluster: FakeCluster, **facts: Any) -> Heartbeat:
     """The last report of rank 0, at the beginning of the time in which this process listened."""
     pod = cluster.pods["cifar-worker-0"]
-    return replace(Heard(1, pod.uid, NOON, listened_seconds=0, next_within=WITHIN), **facts)
+    return replace(Heartbeat(1, pod.uid, NOON, receiving_seconds=0, next_within=WITHIN), **facts)
 
 
-def found(cluster: FakeCluster, last: Heard | None, *others: Heard, listened: float = WITHIN) -> Silence | None:
+def found(cluster: FakeCluster, last: Heartbeat | None, *others: Heartbeat, listened: float = WITHIN) -> Silence | None:
     return silence(cluster.job, last, others, cluster.pods.values(), listened)
 
 
 def test_an_overdue_report_is_a_silence_of_its_pod(running: FakeCluster) -> None:
-    assert found(running, heard(running), listened=WITHIN - 1) is None
-    assert found(running, heard(running)) == Silence(running.pods["cifar-worker-0"], NOON)
+    assert found(running, heartbeat(running), listened=WITHIN - 1) is None
+    assert found(running, heartbeat(running)) == Silence(running.pods["cifar-worker-0"], NOON)
 
 
 def suspend(cluster: FakeCluster) -> None:
@@ -80,7 +80,7 @@ NO_SILENCES: dict[str, tuple[dict[str, Any], Callable[[FakeCluster], object]]] =
 @pytest.mark.parametrize("case", NO_SILENCES)
 def test_these_are_no_silences(running: FakeCluster, case: str) -> None:
     facts, act = NO_SILENCES[case]
-    last = heard(running, **facts)
+    last = heartbeat(running, **facts)
     act(running)
     assert found(running, last) is None
 
@@ -91,9 +91,9 @@ def test_a_program_that_has_never_reported_to_this_process_is_not_silent(running
 
 
 def test_if_no_other_job_is_heard_either_the_network_to_this_process_has_failed(running: FakeCluster) -> None:
-    last, silent = heard(running), heard(running, listened_seconds=WITHIN / 2 - 1)
+    last, silent = heartbeat(running), heartbeat(running, receiving_seconds=WITHIN / 2 - 1)
     assert found(running, last, silent, silent) is None
-    assert found(running, last, silent, heard(running, listened_seconds=WITHIN - 20)) is not None
+    assert found(running, last, silent, heartbeat(running, receiving_seconds=WITHIN - 20)) is not None
 
 
 def test_a_silence_makes_the_progress_unknown_and_ends_nothing(running: FakeCluster) -> None:
@@ -132,30 +132,30 @@ def test_a_stall_stays_known_when_its_reports_end_and_a_deputy_knows_more(runnin
 
 def test_the_time_in_which_the_process_cannot_listen_is_not_counted(running: FakeCluster) -> None:
     """A clock that jumps and a process that was stopped: neither is time in which reports could arrive."""
-    hearing, state = Hearing(), JobState(running.job, version=1)
+    heartbeats, state = Heartbeats(), JobState(running.job, version=1)
     pods = running.pods.values()
-    hearing.hear(state, running.pods["cifar-worker-0"].uid, 1, WITHIN, NOON)
-    assert hearing.due(state, NOON + timedelta(days=9)) == NOON + timedelta(days=9, seconds=WITHIN + 1)
-    assert hearing.silence(state, pods) is None
-    hearing.listened_seconds += WITHIN
-    assert hearing.silence(state, pods) == Silence(running.pods["cifar-worker-0"], NOON)
-    hearing.hear(state, running.pods["cifar-worker-0"].uid, 1, None, NOON)  # a report of the rank itself
-    assert hearing.silence(state, pods) is None
-    assert hearing.seconds_since(state, 1) == 0
-    assert hearing.seconds_since(state, 2) == float("inf")
+    heartbeats.record(state, running.pods["cifar-worker-0"].uid, 1, WITHIN, NOON)
+    assert heartbeats.due(state, NOON + timedelta(days=9)) == NOON + timedelta(days=9, seconds=WITHIN + 1)
+    assert heartbeats.silence(state, pods) is None
+    heartbeats.receiving_seconds += WITHIN
+    assert heartbeats.silence(state, pods) == Silence(running.pods["cifar-worker-0"], NOON)
+    heartbeats.record(state, running.pods["cifar-worker-0"].uid, 1, None, NOON)  # a report of the rank itself
+    assert heartbeats.silence(state, pods) is None
+    assert heartbeats.seconds_since(state, 1) == 0
+    assert heartbeats.seconds_since(state, 2) == float("inf")
 
 
 def test_listening_ends_while_the_event_loop_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.0, 1.0, 1.0, 500.0, 500.0])
-    hearing = Hearing()
+    heartbeats = Heartbeats()
 
     async def sleep(_: float) -> None:
-        if hearing.listened_seconds == 3:
+        if heartbeats.receiving_seconds == 3:
             raise asyncio.CancelledError
 
-    module = "horovodjob_operator.controller.jobs.hearing"
+    module = "horovodjob_operator.controller.jobs.heartbeats"
     monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: next(times)))
     monkeypatch.setattr(f"{module}.asyncio", SimpleNamespace(sleep=sleep))
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(hearing.run())
-    assert hearing.listened_seconds == 3
+        asyncio.run(heartbeats.run())
+    assert heartbeats.receiving_seconds == 3
