@@ -12,7 +12,7 @@ import numpy as np
 
 from trainer.support.background_job import Job, stopped_step
 
-GRACE_SECONDS = 25
+GRACE_SECONDS = 120  # the checkpoint is written much earlier, also on a busy machine
 OWN = """
 import os
 import pathlib
