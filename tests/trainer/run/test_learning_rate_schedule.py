@@ -1,7 +1,5 @@
 """The learning rate over the epochs."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +8,6 @@ from horovodjob_trainer.cli.configuration import load_configuration
 from horovodjob_trainer.run.optimization.learning_rate_schedule import LearningRateSchedule
 
 STEPS = 10
-OWN = """
-import keras
-
-def build(shape, classes):
-    return keras.Sequential([keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")])
-"""
 
 
 def schedule(
@@ -75,17 +67,6 @@ def test_a_warm_up_begins_with_0_without_scaling_or_with_the_rate_of_its_setting
 def test_a_warm_up_continues_from_the_same_rate_on_another_number_of_ranks() -> None:
     rates = [schedule("--schedule", "constant", "--warmup-epochs", "5").rate(2.5, size) for size in (8, 1)]
     assert rates == pytest.approx([0.1 * (1 + 7 * 0.52), 0.1])
-
-
-def test_two_ranks_without_scaling_train_with_a_warm_up_from_0(train_digits: Any, tmp_path: Path) -> None:
-    flags = ("--learning-rate-scaling", "none", "--learning-rate", 0.01, "--warmup-epochs", 1, "--schedule", "constant")
-    ended = train_digits(2, OWN, *flags, "--epochs", 1, "--log-seconds", 0.001)
-    assert ended.code == 0, ended.stderr
-    records = [json.loads(line) for line in (tmp_path / "out/progress.jsonl").read_text().splitlines()]
-    rates = {record["step"]: record["learningRate"] for record in records}
-    for step, rate in rates.items():  # 1437 examples in steps of 64
-        assert rate == pytest.approx(0.01 * min(step * 64 / 1437, 1), rel=1e-4)
-    assert len(rates) > 3
 
 
 def test_the_step_schedule_multiplies_the_rate_at_its_epochs() -> None:

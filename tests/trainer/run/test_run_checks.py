@@ -173,17 +173,23 @@ def test_a_combination_of_settings_keeps_two_ranks_synchronized(digits: Any, tmp
     assert moving_count(tmp_path / "saved_models/keras_digits_trained_model-best.h5") in counts.values()
 
 
-def test_smoothing_accumulation_and_clipping_keep_ranks_synchronized_and_stop_early(
+def test_smoothing_accumulation_clipping_and_a_warm_up_keep_ranks_synchronized_and_stop_early(
     digits: Any, tmp_path: Path
 ) -> None:
     ended = digits(
         2, "--model", "own:small", "--optimizer", "momentum", "--learning-rate", 1e-9, "--label-smoothing", 0.1,
         "--accumulate", 3, "--clip-norm", 1, "--compression", "bf16", "--check-sync-every", 1, "--epochs", 50,
         "--early-stopping", 1, "--monitor", "val_accuracy", "--schedule", "constant",
+        "--learning-rate-scaling", "none", "--warmup-epochs", 1, "--log-seconds", 0.001,
     )  # fmt: skip
     assert ended.code == 0, ended.stderr
     assert "Stopping early: val_accuracy has not improved since epoch 1" in ended.stdout
     assert re.findall(r"^Epoch ([0-9]+)/50 (\d+)/\2 ", ended.stdout, re.MULTILINE) == [("1", "23"), ("2", "22")]
+    # Without scaling, the rate rises from 0. An epoch has 1437 examples in steps of 64.
+    records = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    rates = {record["step"]: record["learningRate"] for record in records if record["epoch"] == 1}
+    assert list(rates.values()) == pytest.approx([1e-9 * min(step * 64 / 1437, 1) for step in rates], rel=1e-4)
+    assert len(rates) > 3
     assert steps_before_saving(tmp_path / "saved_models/keras_digits_trained_model.h5") == 45
     assert steps_before_saving(tmp_path / "saved_models/keras_digits_trained_model-best.h5") == 23
 
