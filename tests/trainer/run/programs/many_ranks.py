@@ -1,7 +1,7 @@
 """Ranks without a network that train in small steps: `many_ranks.py DIRECTORY RANKS`.
 
 Each rank is a process with its watch process; eight of them have the name of one pod. They exchange outside of graphs,
-over a barrier. The ranks of a pod that finds DIRECTORY/hang-POD hang before their step, and a rank that finds
+over a barrier. The ranks of a pod with a file DIRECTORY/hang-POD hang before the same step, and a rank that finds
 DIRECTORY/stop-RANK stops.
 """
 
@@ -17,7 +17,9 @@ from typing import Any
 
 PER_POD = 8
 directory, ranks = Path(sys.argv[1]), int(sys.argv[2])
-barrier = multiprocessing.get_context("fork").Barrier(ranks)
+processes_of_fork = multiprocessing.get_context("fork")
+barrier = processes_of_fork.Barrier(ranks)
+hang_step = processes_of_fork.Value("i", 0)  # set by rank 0, since the others look for the file at different times
 
 
 class Ranks:
@@ -35,8 +37,8 @@ class Ranks:
         return [json.loads((directory / f"own-{rank}").read_text()) for rank in range(ranks)]
 
 
-def hang(request: Path) -> None:
-    if request.exists():
+def hang(request: Path, step: int) -> None:
+    if step == hang_step.value and request.exists():
         time.sleep(3600)  # at one place, so that their stacks are equal; the attempt ends before
 
 
@@ -51,7 +53,9 @@ def train(rank: int) -> None:
     steps = 0
     with start.watched(Ranks(rank)):
         while True:
-            hang(directory / f"hang-{pod}")
+            hang(directory / f"hang-{pod}", steps)
+            if rank == 0 and not hang_step.value and any(directory.glob("hang-*")):
+                hang_step.value = steps + 1  # the others read it after the exchange of this step
             if (stop := directory / f"stop-{rank}").exists():
                 stop.unlink()
                 os.kill(os.getpid(), signal.SIGSTOP)
