@@ -90,13 +90,14 @@ class StepCheckpoints:
         Every rank must call it after the same step.
         """
         writer = self.writer
+        problem = None if writer is None else writer.problem
         result = self.coordination.round(
             terminate=self.termination.requested,
             checkpoint_is_due=writer is not None and writer.is_due,
-            output_failed=writer is not None and writer.problem is not None,
+            output_failed=problem is not None,
         )
         if result.output_failed:
-            raise JobError((writer and writer.problem) or "rank 0 cannot write checkpoints")
+            raise JobError(hvd.broadcast_object(problem, root_rank=0))  # another rank can end first
         self.stop_is_requested |= result.terminate
         self.is_due |= result.checkpoint_is_due
         return result
