@@ -10,7 +10,8 @@ import pytest
 from e2e.namespace import Namespace
 from e2e.programs.mpi import INSTALLED
 
-VARIABLES = {"train.lr": "0.1", "data-set": 'it\'s  "two" words', "plain": "3"}
+OWN_VARIABLES = {"data-set": 'it\'s  "two" words', "plain": "3"}
+VARIABLES = {"train.lr": "0.1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "3660", **OWN_VARIABLES}
 SHOW = (
     f"import json, os, sys; found = {{name: os.environ.get(name) for name in {[*VARIABLES]}}}; "
     "open('/dev/stdout', 'w').write('RANK ' + json.dumps(found) + chr(10))"
@@ -22,13 +23,13 @@ OWN = 'mpirun -n 2 --hostfile "$HOROVODJOB_HOSTFILE" /opt/venv/bin/python3 -c "$
 @pytest.fixture(scope="module")
 def namespace(module_namespace: Namespace, images: dict[str, str]) -> Namespace:
     """The namespace, with all jobs in it."""
-    env = [{"name": name, "value": value} for name, value in VARIABLES.items() if name != "train.lr"]
+    env = [{"name": name, "value": value} for name, value in OWN_VARIABLES.items()]
     common: dict[str, Any] = {
         "image": images["mpi"],
         "worker": {"replicas": 2},
         "env": env,
         "envFrom": [{"configMapRef": {"name": "settings"}}],
-        "runPolicy": {"backoffLimit": 0},
+        "runPolicy": {"backoffLimit": 0, "progressDeadlineSeconds": 600},
     }
     jobs = [
         module_namespace.job(
