@@ -60,7 +60,7 @@ def train(start: Any, preloaded_python: list[str], tmp_path: Path) -> Iterator[T
 def test_the_time_for_batches_that_arrive_late_is_input(train: Train) -> None:
     usage, (_, waited, *_), _ = train(0.5, 0.1, 0.0)
     # The first batch is a part of the start.
-    assert usage["seconds"]["input"] == pytest.approx(sum(waited[1:]), rel=0.05)
+    assert usage["seconds"]["input"] == pytest.approx(sum(waited[1:]), abs=part(usage["seconds"]))
 
 
 def test_the_time_of_steps_and_that_for_a_slower_rank_are_told_apart_and_a_kill_loses_steps(train: Train) -> None:
@@ -71,9 +71,9 @@ def test_the_time_of_steps_and_that_for_a_slower_rank_are_told_apart_and_a_kill_
     seconds = usage["seconds"]
     # Between two steps is the work of the run, which is a part of the step, and a batch that is there.
     own = sum(computed[1:-1]) + sum(between[1:])
-    assert seconds["steps"] + seconds["input"] == pytest.approx(own, rel=0.1)
+    assert seconds["steps"] + seconds["input"] == pytest.approx(own, abs=part(seconds))
     assert seconds["input"] <= sum(between[1:]) + 0.1
-    assert seconds["exchange"] == pytest.approx(sum(exchanged[1:-1]), rel=0.1)
+    assert seconds["exchange"] == pytest.approx(sum(exchanged[1:-1]), abs=part(seconds))
     last = computed[-1] + exchanged[-1]
     assert 0.9 * last < seconds["validation"] < last + at_end + 0.1
     assert seconds["stalled"] == 0
@@ -95,6 +95,11 @@ def test_the_time_of_steps_and_that_for_a_slower_rank_are_told_apart_and_a_kill_
     assert found.seconds.model_dump() == pytest.approx(expected, abs=0.05 * total)
     assert sum(found.seconds.model_dump().values()) == total
     assert found.percent == pytest.approx(100 * expected["steps"] / total, abs=5)
+
+
+def part(seconds: Any) -> float:
+    """By how much a cause can differ from what the program has measured: 5 % of the time."""
+    return 0.05 * float(sum(seconds.values()))
 
 
 def goodput_of_job(*attempts: Any) -> tuple[Goodput, int]:

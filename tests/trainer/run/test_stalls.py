@@ -178,7 +178,7 @@ def test_a_deadline_ends_the_attempt_with_the_stacks_of_all_ranks(started: Calla
 def test_of_many_ranks_those_are_named_that_the_others_wait_for_with_one_stack_per_place(
     start: Any, preloaded_python: list[str], tmp_path: Path
 ) -> None:
-    ranks = 24
+    ranks = 64
     program = [*preloaded_python, str(MANY_RANKS), str(tmp_path), str(ranks)]
     variables = {"HOROVODJOB_PROGRESS_DEADLINE": "20", "AZ_BATCHAI_STDOUTERR_DIR": str(tmp_path)}
     log = Log(start(program, 1, SECONDS | variables))
