@@ -13,8 +13,8 @@ from horovodjob_operator.domain.progress_report import ProgressReport, TokenClai
 from horovodjob_operator.domain.stall_report import StallReport
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
 
-# A deputy reports that rank 0 does not answer. It is wrong if this process has heartbeat rank 0 so recently: during a
-# stall, rank 0 reports within that time, also when no other rank answers.
+# A deputy reports that rank 0 does not answer. It is wrong if rank 0 itself has reported so recently: during a stall,
+# rank 0 reports within that time, also when no other rank answers.
 DEPUTY_SECONDS = 60
 
 

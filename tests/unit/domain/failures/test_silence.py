@@ -1,4 +1,4 @@
-"""Trainings of which nothing is heartbeat any more: when that is said, and that nothing ends because of it."""
+"""Jobs whose rank 0 reports no more: when the condition says so, and that no attempt ends because of it."""
 
 import asyncio
 from collections.abc import Callable
