@@ -201,15 +201,16 @@ class Loop:
 
     def _check_weights(self) -> None:
         """Raise NonFiniteLoss on all ranks, which have the same weights, if there is no trained model."""
+        if self.configuration.on_nonfinite != "stop":
+            return
         try:
             check_finite(self.model.weights, [np.array(each) for each in self.model.weights])
         except NonFiniteValues as error:
-            if self.configuration.on_nonfinite == "stop":
-                raise NonFiniteLoss(
-                    f"{error} after step {self.state.step}, although the loss is a number; check the data for values "
-                    "that are not numbers, or try a lower --learning-rate with --resume continue (--on-nonfinite "
-                    "continue ignores it)"
-                ) from None
+            raise NonFiniteLoss(
+                f"{error} after step {self.state.step}, although the loss is a number; check the data for values that "
+                "are not numbers, or try a lower --learning-rate with --resume continue (--on-nonfinite continue "
+                "ignores it)"
+            ) from None
 
     def _report(self, metrics: dict[str, float], epoch: int, step: int) -> None:
         assert self.reporter is not None
