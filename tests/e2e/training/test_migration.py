@@ -48,12 +48,15 @@ def outputs(
         for ran in page.run(PAGE, directory, environment):
             found[ran.command] = ran.output
             # So that the training has not ended before the commands that look at a running job.
-            for before, signal in (("kubectl wait", "STOP"), ("hvj cluster show", "CONT")):
-                if ran.command.startswith(before) and any(command.startswith("kubectl wait") for command in found):
-                    kubectl(
-                        "exec", "-n", "batchaidev", "cifar-distributed-launcher", "--", "pkill", f"-{signal}", "mpirun"
-                    )
+            if ran.command.startswith("kubectl wait"):
+                signal_mpirun(kubectl, "STOP")
+            elif ran.command.startswith("hvj cluster show") and "nodeStateCounts" in ran.command:
+                signal_mpirun(kubectl, "CONT")
         yield found
+
+
+def signal_mpirun(kubectl: Kubectl, name: str) -> None:
+    kubectl("exec", "-n", "batchaidev", "cifar-distributed-launcher", "--", "pkill", f"-{name}", "mpirun")
 
 
 def printed(outputs: dict[str, str], words: str) -> str:
