@@ -56,7 +56,18 @@ def test_callbacks_continue_with_their_states(found: dict[str, Any]) -> None:
     assert (states["seen"], states["marks"], states["rows"]) == ([0, 1, 2, 3, 4], [5, 5], 6)
     assert [states["seen"], states["stopped"], states["rate"]] == states["whole"]
     assert states["as whole"] == [True, True]
-    assert found["complete"] == 1
+    assert found["complete"] == [1, [0, 1, 2, 3, 4], [3, 1, 2, 2.5, 1.5]]
+
+
+def test_more_epochs_continue_a_run_that_a_callback_has_ended(found: dict[str, Any]) -> None:
+    assert found["more epochs"] == [[*range(7)], [3, 1, 2, 2.5, 1.5, 9, 9]]
+
+
+def test_arguments_of_callbacks_that_the_script_changes_have_their_new_values(found: dict[str, Any]) -> None:
+    # A threshold counts if no epoch has passed the one before, or if it is better than the best epoch.
+    assert found["monitors"] == [1, 2, 1, 2.4, 2.4, 2.5, 2.4]
+    assert "ModelCheckpoint monitors val_loss (max) now and monitored val_loss (min) before" in found["output"]
+    assert "EarlyStopping restores the best weights now, and the run has not kept them: its best" in found["output"]
 
 
 def test_callbacks_that_a_run_cannot_keep_are_refused(found: dict[str, Any]) -> None:

@@ -192,8 +192,27 @@ found["callbacks"] = {
     "whole": [others[0].seen, others[2].stopped_epoch, float(whole.optimizer.learning_rate)],
 }  # fmt: skip
 given = callbacks()
-fit("callbacks", optimizers.SGD(0.1), given, epochs=6)
-found["complete"] = given[1].best
+model = fit("callbacks", optimizers.SGD(0.1), given, epochs=6)
+found["complete"] = [given[1].best, model.history.epoch, model.history.history["val_loss"]]
+model = fit("callbacks", optimizers.SGD(0.1), [Scores([9] * 7)], epochs=7)
+found["more epochs"] = [model.history.epoch, model.history.history["val_loss"]]
+
+
+# Callbacks with changed arguments: the third epoch is interrupted, in the second one the loss was 2.
+def monitors(*thresholds: float | None, keeps_weights: bool, **metric: str) -> list[Any]:
+    kept = [
+        keras.callbacks.ModelCheckpoint(str(directory / "one.keras"), save_best_only=True, initial_value_threshold=each)
+        for each in thresholds
+    ]
+    other = keras.callbacks.ModelCheckpoint(str(directory / "one.keras"), save_best_only=True, **metric)
+    stopping = keras.callbacks.EarlyStopping(patience=9, restore_best_weights=keeps_weights)
+    return [Scores([3, 2, 2.5, 2.4]), *kept, other, stopping]
+
+
+fit("monitors", optimizers.SGD(0.1), monitors(None, None, 1, 1, 1, keeps_weights=False), kill=24, epochs=4)
+given = monitors(1, 5, 1, 2.45, None, keeps_weights=True, mode="max")
+fit("monitors", optimizers.SGD(0.1), given, epochs=4)
+found["monitors"] = [each.best for each in given[1:]]
 fit("backup", optimizers.SGD(0.1), [keras.callbacks.BackupAndRestore(str(directory / "backup"))])
 
 

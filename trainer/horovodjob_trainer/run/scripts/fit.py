@@ -52,14 +52,13 @@ class RunCallback(FitCallback):
             common_end(session.place),
         ):
             self._session, state = session, session.state
-            session.callbacks = given
             self._steps = -(-batches.epoch_examples // batches.job_batch)
             is_complete = state.stopped or (state.epoch >= epochs and state.unvalidated is None)
             first = epochs if is_complete else state.epoch - (state.unvalidated is not None)
             arguments["initial_epoch"], arguments["shuffle"] = first, False  # the data is shuffled
             arguments["x"] = _PositionedDataset(batches, self._steps, lambda: self._iterator)
             verbose = arguments.get("verbose", "auto")
-            arguments["callbacks"] = _FitCallbacks(
+            callbacks = arguments["callbacks"] = _FitCallbacks(
                 self,
                 [*given, self],
                 add_history=True,
@@ -69,6 +68,7 @@ class RunCallback(FitCallback):
                 steps=self._steps,
                 model=model,
             )
+            session.callbacks = [each for each in callbacks.callbacks if each is not self]
             if state.step:
                 continue_files(given)
             yield

@@ -150,9 +150,9 @@ class Session:
 
     def restore_callbacks(self) -> None:
         """Give the callbacks the states that they had in the run, after their training has begun."""
-        if self.state.callbacks:
-            states = self.state.callbacks
-            restore_callbacks(self.callbacks, states[hvd.rank() if hvd.rank() < len(states) else 0], self.state.arrays)
+        states = self.state.callbacks or [{}]
+        own = states[hvd.rank() if hvd.rank() < len(states) else 0]
+        restore_callbacks(self.callbacks, own, self.state.arrays, log)
 
     def _open_iterator(self) -> Any:
         iterator = self.batches.iterator(self.state)

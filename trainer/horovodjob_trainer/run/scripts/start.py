@@ -77,6 +77,7 @@ def start(
         state = RunState(epochs=epochs, epoch_examples=batches.epoch_examples, first_size=hvd.size())
         state.rates = rates
         return output, state
+    state.stopped &= epochs <= state.epochs  # more epochs continue a run that a callback has ended
     state.epochs, state.rates = epochs, rates
     step = state.step_in_epoch(batches.job_batch)
     steps = f" and {step} step{'' if step == 1 else 's'}" if step else ""
