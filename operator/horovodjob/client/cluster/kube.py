@@ -30,7 +30,8 @@ from horovodjob.client.errors import ClientError, NotFound, UsageError
 Object = dict[str, Any]
 JOBS = {"group": GROUP, "version": VERSION, "plural": PLURAL}
 MERGE_PATCH = "application/merge-patch+json"
-OBJECTS_OF_A_PAGE = 500
+# A page is in memory three times while it is read: as bytes, as text and as objects.
+OBJECTS_OF_A_PAGE = 200
 LIST_SECONDS = (10, 60)
 
 
