@@ -5,7 +5,7 @@ from pathlib import Path
 
 from support.api_client import ROOT
 
-# Release 0.1.0 by its commit, as clones can lack its tag.
+# The preview of 22 November 2026, by its commit, as it has no tag: 0.1.0, the first release, can be upgraded from it.
 COMMIT = "f1ec69099396c358256af1ea4f90158bdf9d5e00"
 
 
