@@ -119,7 +119,7 @@ class Best(Model):
     mode: Mode | None = Field(
         None, description="Whether the lowest (min) or highest value (max) is best; absent if unknown."
     )
-    value: float | None = Field(None, description="Best value; absent without a mode: training.extremes has both ends.")
+    value: float | None = Field(None, description="Best value; absent if mode is absent: see training.extremes.")
     epoch: Count | None = Field(None, description="Epoch that had the best value, from 1.")
 
 
