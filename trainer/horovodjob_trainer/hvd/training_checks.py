@@ -22,7 +22,7 @@ from horovodjob_trainer.hvd.optimizer import gradient_reduction
 from horovodjob_trainer.hvd.presence import begin_step, come_back
 from horovodjob_trainer.hvd.process_sets import is_elastic
 from horovodjob_trainer.hvd.stop_agreement import StepStopAgreement, stop_agreement
-from horovodjob_trainer.hvd.uneven_steps import REMEDY, step_difference
+from horovodjob_trainer.hvd.uneven_steps import REMEDY, listed, step_difference
 from horovodjob_trainer.hvd.usage import USAGE
 from horovodjob_trainer.watch.activity import ACTIVITY
 from horovodjob_trainer.watch.start import is_watched, watched
@@ -58,8 +58,9 @@ class StepRecord(FirstBatchCallback):
 class TrainingChecks(StepRecord):
     """Compares the ranks after the first batch, and warns once on rank 0."""
 
-    def __init__(self, callbacks: list[Any]) -> None:
+    def __init__(self, callbacks: list[Any], *, validates: bool) -> None:
         super().__init__()
+        self.validates = validates
         self.others = [each for each in callbacks if isinstance(each, FirstBatchCallback)]
         broadcasts = [each for each in callbacks if isinstance(each, BroadcastGlobalVariablesCallback)]
         self.averages_statistics = any(each.average_statistics for each in broadcasts)
@@ -71,12 +72,18 @@ class TrainingChecks(StepRecord):
         self.reductions = USAGE.gradient_reductions
         if (reducer := self._active_reducer()) is None:
             return
-        steps = exchange.allgather_object(
-            self.params.get("steps"), name="HorovodSteps", process_set=reducer.process_set
-        )
+        own = self.params.get("steps"), self.validates
+        ranks = exchange.allgather_object(own, name="HorovodSteps", process_set=reducer.process_set)
+        steps, validating = zip(*ranks, strict=True)
         if difference := step_difference(steps):
             raise ValueError(f"{difference}; {REMEDY}")
         self.knows_steps = None not in steps
+        if len(set(validating)) > 1 and reducer.process_set.rank() == 0:
+            without = listed([rank for rank, each in enumerate(validating) if not each])
+            _warn_once(
+                f"no validation data on {without}: its callbacks have no val_ metrics, by which those of the other "
+                "ranks can save a model or change the learning rate; pass the same validation_data on all ranks"
+            )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_begin(epoch, logs)
@@ -194,7 +201,8 @@ def patch_fit() -> None:
         if exchange.size() == 1:
             return fit_alone(call)
         model, callbacks = call.arguments["self"], _callbacks(call.arguments)
-        checks = TrainingChecks(callbacks)
+        validates = call.arguments.get("validation_data") is not None or bool(call.arguments.get("validation_split"))
+        checks = TrainingChecks(callbacks, validates=validates)
         with contextlib.ExitStack() as contexts:
             if not is_elastic():
                 contexts.enter_context(named_place(checks.place))

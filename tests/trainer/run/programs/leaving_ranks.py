@@ -80,7 +80,9 @@ def fit_arguments(dataset: Any, inputs: Any) -> dict[str, Any]:
             batches = iter(dataset.take(known if leaves else 100).repeat(1 if leaves else None))
             data = tf.data.Dataset.from_generator(lambda: batches, output_signature=dataset.element_spec)
             arguments |= {"x": data, "steps_per_epoch": 10}
-        case "validation":
+        case "limit" if leaves:
+            arguments["validation_data"] = None
+        case "validation" | "limit":
             arguments["validation_data"] = dataset
         case "data":
             arguments["x"] = dataset.map(failing)
