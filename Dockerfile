@@ -152,6 +152,7 @@ RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
  && wheel=$(images/horovod/build.py --cuda /opt/cuda --python /opt/venv/bin/python --wheels /root/.cache/horovod) \
  && uv sync --frozen --only-group trainer-gpu --no-install-package horovod \
  && uv pip install --python /opt/venv --no-installer-metadata --no-deps "$wheel" \
+ && images/cuda/links.sh /opt/venv/lib/python3.11/site-packages \
  && ./slim.sh
 
 

@@ -20,6 +20,10 @@ NVIDIA = PACKAGES / "nvidia"
 DRIVER = "libcuda.so.1"
 WANTED = ("TensorFlow", "MPI", "Gloo", "NCCL")
 ARCHITECTURES = ["70", "75", "80", "86", "89", "90"]
+# What TensorFlow opens by name when it looks for GPUs. Without one of them, it uses none.
+OPENED = ("libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11", "libcusolver.so.11",
+          "libcusparse.so.12", "libcudnn.so.9")  # fmt: skip
+OPEN = "_ZN3tsl8internal18LoadDynamicLibraryEPKcPPv"  # which searches as TensorFlow does
 
 
 def output(*command: str | Path, **environment: str) -> str:
@@ -81,6 +85,17 @@ def closed() -> Iterator[str]:
     yield from (f"FAILED: no library has {name}" for name in missing - {DRIVER})
 
 
+def opened() -> Iterator[str]:
+    """Checks that TensorFlow finds the libraries that it opens by name."""
+    framework = ctypes.CDLL(str(PACKAGES / "tensorflow/libtensorflow_framework.so.2"))
+    for name in OPENED:
+        status, library = (ctypes.c_uint64 * 4)(), ctypes.c_void_p()
+        framework[OPEN](ctypes.byref(status), name.encode(), ctypes.byref(library))
+        if not library.value:
+            yield f"FAILED: TensorFlow does not find {name} (images/cuda/links.sh)"
+    yield f"TensorFlow looked for {', '.join(OPENED)}"
+
+
 def versions() -> Iterator[str]:
     """Checks that TensorFlow has CUDA and that NCCL can be called."""
     show = "import json, tensorflow; print(json.dumps(dict(tensorflow.sysconfig.get_build_info())))"
@@ -106,7 +121,9 @@ def size() -> Iterator[str]:
 
 def main() -> int:
     """Runs all checks, and reports all that failed."""
-    lines = [line for check in (built_with, links, kernels, closed, versions, compiler, size) for line in check()]
+    lines = [
+        line for check in (built_with, links, kernels, closed, opened, versions, compiler, size) for line in check()
+    ]
     print("\n".join(f"check: {line}" for text in lines for line in text.splitlines()), flush=True)
     return any(line.startswith("FAILED") for line in lines)
 

@@ -137,6 +137,7 @@ def build_for_gpus(row: Row, interpreter: str, folder: Path) -> None:
     packages = output(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
     call(ROOT / "images" / "cuda" / "toolkit.sh", packages, folder / "cuda")
     install_horovod(python, "--cuda", str(folder / "cuda"))
+    call(ROOT / "images" / "cuda" / "links.sh", packages)
     call(python, ROOT / "images" / "check_gpu.py")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from horovodjob_trainer.errors import UsageError
-from horovodjob_trainer.launch import check_gpus
+from horovodjob_trainer.launch import check_gpus, gpus_of_container
 
 NODE_WITH_ONE_GPU = """
 import tensorflow as tf
@@ -21,6 +21,23 @@ from horovodjob_trainer.__main__ import main
 main({flags!r})
 """
 
+BATCHES_OF_A_GPU = """
+import keras
+from horovodjob_trainer import data, hvd
+from horovodjob_trainer.run.metrics.evaluation import Evaluation
+from horovodjob_trainer.run.pipeline import evaluation_batches
+from horovodjob_trainer.run.termination import Termination
+
+hvd.init()
+source = data.digits().test
+model = keras.Sequential([keras.Input(source.shape), keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
+model.compile(loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+batches = evaluation_batches(source, batch=32)
+for given in (batches, batches.filter(lambda *_: True)):  # the second does not know how many there are
+    prepare = lambda position, examples, labels: (examples, labels)
+    print(Evaluation(model, source, given, prepare, batch=32, termination=Termination()).metrics(0))
+"""
+
 
 @pytest.mark.parametrize(("ranks", "gpus"), [(1, 0), (4, 0), (1, 1), (4, 4), (2, 4)])
 def test_a_node_with_a_gpu_for_each_rank_or_with_none_is_accepted(ranks: int, gpus: int) -> None:
@@ -30,6 +47,25 @@ def test_a_node_with_a_gpu_for_each_rank_or_with_none_is_accepted(ranks: int, gp
 def test_more_ranks_than_gpus_are_an_error_with_both_numbers_and_the_remedy() -> None:
     with pytest.raises(UsageError, match=r"^job-worker-0 has 4 visible GPUs for 8 ranks, .* set worker.slots to 4 or"):
         check_gpus(8, 4, "job-worker-0")
+
+
+def test_gpus_of_a_pod_that_tensorflow_does_not_find_are_an_error_with_the_remedy(tmp_path: Path) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    present = gpus_of_container({"HOROVODJOB_POD": "job-worker-0"}, tmp_path)
+    with pytest.raises(
+        UsageError, match=r"^job-worker-0 has \S+/nvidia0, \S+/nvidia1, and TensorFlow finds no GPU: use"
+    ):
+        check_gpus(1, 0, "job-worker-0", present)
+    check_gpus(2, 2, "job-worker-0", present)
+
+
+@pytest.mark.parametrize(
+    "variables", [{}, *({"HOROVODJOB_POD": "w", "CUDA_VISIBLE_DEVICES": off} for off in ("", "-1"))]
+)
+def test_gpus_outside_of_a_job_and_hidden_ones_are_not_counted(variables: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "nvidia0").touch()
+    assert gpus_of_container(variables, tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -74,3 +110,15 @@ def test_a_rank_with_a_gpu_of_its_own_shares_it_with_no_other(monkeypatch: pytes
         monkeypatch.setattr(ranks, "hostname", lambda host=host: host)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", device)
         assert ranks.ranks_with_same_gpus() == count
+
+
+def test_an_evaluation_with_batches_in_the_memory_of_a_gpu_is_the_same_without_a_warning(
+    run: Any, preloaded_python: list[str], tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(BATCHES_OF_A_GPU)
+    ended = run(1, [*preloaded_python, str(script)], {})
+    assert ended.code == 0, ended.stderr
+    first, second = (line for line in ended.stdout.splitlines() if line.startswith("{"))
+    assert first == second
+    assert "ran out of data" not in ended.stderr

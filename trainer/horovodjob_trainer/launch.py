@@ -3,7 +3,7 @@
 import math
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,8 +70,29 @@ def threads_per_rank(launch: Launch, cores: int) -> int:
     return max(1, cores // launch.local_size)
 
 
-def check_gpus(local_size: int, gpus: int, host: str) -> None:
-    """Raise UsageError if a node has GPUs, but fewer than ranks. Ranks that share a GPU run out of its memory."""
+def gpus_of_container(environment: Mapping[str, str], devices: Path = Path("/dev")) -> list[str]:
+    """The device files of NVIDIA's GPUs in the pod of a job, unless CUDA_VISIBLE_DEVICES hides all of them.
+
+    Outside of a job there are none: a personal computer with a GPU may well have the TensorFlow without CUDA.
+    """
+    chosen = environment.get("CUDA_VISIBLE_DEVICES")
+    if "HOROVODJOB_POD" not in environment or (chosen is not None and chosen.strip() in {"", "-1", "none", "void"}):
+        return []
+    return sorted(str(path) for path in devices.glob("nvidia[0-9]*"))
+
+
+def check_gpus(local_size: int, gpus: int, host: str, present: Sequence[str] = ()) -> None:
+    """Raise UsageError if TensorFlow finds none of the GPUs that are present, or fewer than the node has ranks.
+
+    Without the error, a program would compute on the processors of a node whose GPUs are paid for. Ranks that share a
+    GPU run out of its memory.
+    """
+    if present and not gpus:
+        raise UsageError(
+            f"{host} has {', '.join(present)}, and TensorFlow finds no GPU: use the image trainer-gpu, or "
+            "tensorflow[and-cuda] with all its libraries; to compute on processors, set worker.gpus: 0 or "
+            "CUDA_VISIBLE_DEVICES=-1"
+        )
     if 0 < gpus < local_size:
         has_gpus = f"{gpus} visible GPU{'' if gpus == 1 else 's'}"
         raise UsageError(

@@ -9,7 +9,7 @@ import tensorflow as tf
 from horovodjob_trainer import hvd
 from horovodjob_trainer.data import Ranks
 from horovodjob_trainer.errors import JobError, TrainerError
-from horovodjob_trainer.launch import Launch, check_gpus, hostname
+from horovodjob_trainer.launch import Launch, check_gpus, gpus_of_container, hostname
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ def wait_for_all_ranks() -> None:
 def configure_devices(threads: int, launch: Launch) -> None:
     """Set the threads of this rank and, on a node with GPUs, select the GPU of its local rank with memory growth.
 
-    Raises JobError on all ranks if a node has more ranks than GPUs.
+    Raises JobError on all ranks if a node has more ranks than GPUs, or GPUs that TensorFlow does not find.
     """
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     # A single thread would compute the gradients of all biases after the other gradients, and delay their exchange.
@@ -67,7 +67,7 @@ def configure_devices(threads: int, launch: Launch) -> None:
     if gpus:
         tf.config.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")
     local_size = hvd.local_size() if launch.elastic else ranks_with_same_gpus()
-    call_on_all_ranks(lambda: check_gpus(local_size, len(gpus), hostname()), launch)
+    call_on_all_ranks(lambda: check_gpus(local_size, len(gpus), hostname(), gpus_of_container(os.environ)), launch)
 
 
 def ranks_with_same_gpus() -> int:

@@ -45,9 +45,13 @@ class Evaluation:
         samples = len(range(hvd.rank(), self.source.samples, hvd.size()))
         most_batches = -(-len(range(0, self.source.samples, hvd.size())) // self.batch)
         rounds = _TerminationRounds(self.model, self.termination)
+        # Batches in the memory of a GPU do not know their number, and Keras would warn that they end.
+        is_unknown = self.batches.cardinality() == tf.data.UNKNOWN_CARDINALITY
+        steps = -(-samples // self.batch) if is_unknown else None
+        given = {"steps": steps, "verbose": 0, "return_dict": True, "callbacks": rounds}
         self.termination.expect_pause()
         try:
-            values = self.model.evaluate(self.batches, verbose=0, return_dict=True, callbacks=rounds) if samples else {}
+            values = self.model.evaluate(self.batches, **given) if samples else {}
             if rounds.is_terminated_by(most_batches):
                 return None
         except tf.errors.OpError as error:
