@@ -11,11 +11,16 @@ TESTS = ROOT / "tests"
 # The test that runs the blocks of a page, or of `page#section`.
 RUN = {
     "air-gapped.md": "e2e/installation/test_release.py",  # not with a registry of your own, and not with Helm
+    "dashboard.md#": "cli/dashboard/test_dashboard.py",  # not pip, which test_first_steps.py runs
+    "dashboard.md#GPU hours": "cli/dashboard/test_usage.py",
     "dashboard.md#In the cluster": "charts/test_documented_commands.py",  # not docker, and not port-forward
+    "data.md#In short": "e2e/training/test_training_examples.py",
+    "data.md#`hvj cp`": "cli/jobs/test_copy.py",
     "gitops.md#Change a job": "gitops/documented_output.py",
     "gitops.md#Check a pull request": "charts/test_documented_commands.py",
     "gitops.md#Scenarios": "gitops/documented_output.py",
     "helm-jobs.md": "charts/test_documented_commands.py",
+    "hvj.md": "cli/test_documented_commands.py",  # not pip, not in a container, and TensorBoard in test_tensorboard.py
     "install.md#1. Install the operator": "e2e/installation/test_install_page.py",
     "install.md#2. Check it": "e2e/installation/test_install_page.py",
     "install.md#Charts in a registry": "charts/test_documented_commands.py",
@@ -26,6 +31,7 @@ RUN = {
     "migration.md": "e2e/training/test_migration.py",
     "operations.md#Rights": "charts/test_documented_commands.py",
     "operations.md#Settings": "charts/test_documented_commands.py",
+    "performance.md": "trainer/test_synthetic_benchmark.py",  # a small network in place of ResNet-50
     "quickstart.md#3. Run a script": "e2e/installation/test_install_page.py",
     "quickstart.md#4. Train a model": "e2e/installation/test_install_page.py",
     "quickstart.md#5. Look at the job": "e2e/installation/test_install_page.py",  # not --watch, which has no end
@@ -37,10 +43,14 @@ RUN = {
     "runbooks": "e2e/lifecycle/test_runbooks.py",  # not of a node pool, of Prometheus, and not hvj job stacks
     "schedules.md": "charts/test_documented_commands.py",  # not docker, and what shows a pod
     "serving.md": "trainer/run/test_inference.py",
+    "trainer-reference.md#Settings": "trainer/cli/test_configuration.py",
+    "trainer-reference.md#Exchange of the gradients": "trainer/cli/test_tutorial_pages.py",
+    "trainer-reference.md#Elastic": "trainer/conftest.py",  # test_elastic_training.py starts it
     "trainer.md": "trainer/cli/test_tutorial_pages.py",
     "troubleshooting.md": "e2e/lifecycle/test_runbooks.py",
     "tutorial-fine-tuning.md": "trainer/cli/test_tutorial_pages.py",
     "tutorial-images.md": "trainer/cli/test_tutorial_pages.py",
+    "tutorial-script.md": "trainer/compat/test_tutorial_script.py",  # on two ranks with made data
     "tutorial-tabular.md": "trainer/cli/test_tutorial_pages.py",
     "tutorial-text.md": "trainer/cli/test_tutorial_pages.py",
     "upgrade.md#Removal": "e2e/installation/test_install_page.py",
@@ -53,24 +63,24 @@ NODE = "it needs nodes; end-to-end tests run the same operations"
 NOT_RUN = {
     "aks-up.md": "Azure; unit/test_aks_scripts.py runs the scripts with a fake of the Azure CLI",
     "aks.md": "Azure",
-    "dashboard.md#": "a page for a browser, which tests/cli/dashboard opens",
-    "dashboard.md#GPU hours": "a page for a browser, which tests/cli/dashboard opens",
+    "data-and-models.md": "data of the reader; trainer/data has each kind, and cli/test_configuration.py parses all",
     "gitops.md#What the tools report": "a selection of the end-to-end tests, which updates the samples of tests/gitops",
     "gpu-image.md": "Docker, GPUs",
     "horovod-versions.md": "builds of many minutes: `make horovod-versions`",
     "install.md#Without Helm": NODE,
     "metrics.md#TLS": "it needs cert-manager",
     "operations.md#Backup and restore": "it needs Velero",
-    "performance.md": "ResNet-50; trainer/test_synthetic_benchmark.py runs the program with a small network",
+    "python.md": "pip alone, which trainer/test_first_steps.py runs",
     "pytorch.md": "a build of a quarter of an hour",
     "quickstart.md#1. Build the images": DOCKER,
     "quickstart.md#2. Install the operator": "the same as in install.md",
     "releases.md#Signatures": "Sigstore",
     "releases.md#Reproducing an image": "a build of minutes",
     "releases.md#Known vulnerabilities": "it needs the advisories of PyPI",
+    "scheduling.md": "e2e/training/test_training_examples.py scales the elastic example",
+    "sweeps.md": "trials of minutes; cli/jobs/test_sweeps.py types these commands with a sweep of its own",
+    "trainer-reference.md#Profile": "120 steps; trainer/run/test_profiling.py has other ones",
     "stalls.md": "e2e/training/test_stalls.py prints stacks",
-    "trainer-reference.md": "trainer/hvd/test_elastic.py runs horovodrun, cli/test_configuration.py the settings",
-    "tutorial-script.md": "minutes on two cores; trainer/compat/test_tutorial_script.py runs the script on made data",
     "upgrade.md#Without Helm": NODE,
 }
 
@@ -81,7 +91,7 @@ def blocks() -> Iterator[str]:
         name, section, in_code = str(page.relative_to(ROOT / "docs")), "", False
         for line in page.read_text().splitlines():
             if line.lstrip().startswith("```"):
-                if not in_code and line == "```sh":
+                if not in_code and line in ("```sh", "```console"):
                     yield f"{name}#{section}"
                 in_code = not in_code
             elif line.startswith("## ") and not in_code:

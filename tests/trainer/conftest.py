@@ -1,6 +1,7 @@
 """Fixtures of the tests of the trainer: real ranks under mpirun, images, and archives with the layout of CIFAR-10."""
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stages.settings import ROOT
 from support import forked_python
+from support.tutorial import page
 from support.tutorial.cifar import cifar_images, cifar_members, python2_pickle, write_archive
 from trainer.support.background_job import Job
 from trainer.support.waiting import TIMEOUT_SECONDS
@@ -157,21 +160,33 @@ def start(mpirun: Any, environment: dict[str, str], tmp_path: Path) -> Iterator[
 
 
 @pytest.fixture(scope="session")
-def horovodrun(environment: dict[str, str]) -> Callable[[Path, Sequence[str]], AbstractContextManager[Any]]:
+def documented_horovodrun() -> tuple[list[str], list[str]]:
+    """The options of the documented command for an elastic training, and those of its trainer."""
+    (command,) = page.blocks(ROOT / "docs" / "trainer-reference.md", "sh", "Elastic")
+    options, program = command.replace("\\\n", " ").split(" python -m horovodjob_trainer ")
+    return shlex.split(options)[1:], shlex.split(program)
+
+
+@pytest.fixture(scope="session")
+def horovodrun(
+    environment: dict[str, str], documented_horovodrun: tuple[list[str], list[str]]
+) -> Callable[[Path, Sequence[str]], AbstractContextManager[Any]]:
     """Starts an elastic program on the hosts in the file `hosts` of a directory. It ends with the context.
 
     The output of the ranks is in `log`; each rank appends its process ID to `pids`.
     """
+    documented, _ = documented_horovodrun
 
     @contextmanager
     def started(directory: Path, program: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
         script = directory / "discover.sh"
         script.write_text(f"#!/bin/sh\ncat {directory}/hosts\n")
         script.chmod(0o755)
-        ranks = ["-np", "1", "--min-np", "1", "--max-np", "2", "--host-discovery-script", str(script)]
+        # Of an option that is given twice, the last one counts. A host that has failed does not come back here.
+        ranks = ["-np", "1", "--max-np", "2", "--blacklist-cooldown-range", "600", "601"]
         # The other ranks wait while a new rank imports TensorFlow.
-        options = ["--gloo", "--gloo-timeout-seconds", "90", "--network-interfaces", "lo"]
-        launcher = [str(Path(sys.executable).with_name("horovodrun")), *options, *ranks]
+        own = ["--gloo-timeout-seconds", "90", "--network-interfaces", "lo", "--host-discovery-script", str(script)]
+        launcher = [str(Path(sys.executable).with_name("horovodrun")), *documented, *own, *ranks]
         announce = ["sh", "-c", f'echo "$$" >> {directory}/pids; exec "$@"', "sh"]
         with (directory / "log").open("wb") as log:
             process = subprocess.Popen(

@@ -1,8 +1,12 @@
 """The synthetic benchmark on two ranks."""
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
+
+from stages.settings import ROOT
+from support.tutorial.page import blocks
 
 OWN = """
 import keras
@@ -11,13 +15,18 @@ import keras
 def small(shape, classes):
     return keras.Sequential([keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes)])
 """
+# The command of docs/performance.md, and what makes it short.
+(DOCUMENTED,) = blocks(ROOT / "docs" / "performance.md", "sh")
 FLAGS = {"--image-size": 4, "--batch-size": 2, "--num-warmup-batches": 1, "--num-batches-per-iter": 2, "--num-iters": 3}
 NUMBER = r"([0-9.]+)"
 
 
 def benchmark(python: list[str], model: str) -> list[str]:
+    """The documented command of a rank; of an option that is given twice, the last one counts."""
+    mpirun, documented = DOCUMENTED.split(" python ")
+    assert mpirun == "mpirun -np 2"
     flags = [str(each) for flag in FLAGS.items() for each in flag]
-    return [*python, "-m", "horovodjob_trainer.synthetic_benchmark", "--model", model, *flags]
+    return [*python, *shlex.split(documented), "--model", model, *flags]
 
 
 def test_two_ranks_exchange_gradients_in_each_batch_and_rank_0_prints_the_speed(

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import socket
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ from cli.kubelet import NODE, Kubelet
 from cli.program import SECONDS, hvj_process
 from cli.service_account import account_kubeconfig
 from horovodjob_dashboard.page_session import HEADER
-from support.api_client import Api, Object, wait_for
+from support.api_client import ROOT, Api, Object, wait_for
+from support.tutorial.page import blocks
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -241,7 +243,8 @@ def test_the_browser_gets_the_address_in_a_private_file_and_not_in_its_arguments
     program.write_text(f'#!/bin/sh\necho "$@" > {seen}.part\nmv {seen}.part {seen}\n')
     program.chmod(0o755)
     monkeypatch.setenv("BROWSER", f"{program} %s")
-    with hvj_process("dashboard", "-w", workspace) as process:
+    _, command = blocks(ROOT / "docs" / "dashboard.md", "sh")[0].splitlines()
+    with hvj_process(*shlex.split(command)[1:]) as process:
         assert process.stdout
         printed = process.stdout.readline().strip()
         arguments = wait_for("the browser", lambda: seen.is_file() and seen.read_text().strip())

@@ -1,6 +1,7 @@
 """`hvj cp`: files to a claim and back, through a pod whose commands run on this machine."""
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 from cli.cluster_state import ClusterState
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj, hvj_process
+from support.api_client import ROOT
+from support.tutorial.page import blocks
 
 Copy = Callable[..., tuple[int, str]]
 
@@ -79,6 +82,26 @@ def test_a_file_is_copied_as_cp_does(copy: Copy, claim: Path, tmp_path: Path, pa
     assert contents(claim) == {place: data}
     assert copy(f"data:{place}", "copied.keras")[0] == 0
     assert (tmp_path / "copied.keras").read_bytes() == data
+
+
+def test_the_commands_of_the_page_copy_there_and_back(
+    copy: Copy, claim: Path, cluster: ClusterState, tmp_path: Path
+) -> None:
+    (tmp_path / "pets").mkdir()
+    for path in (tmp_path / "pets" / "bee.jpg", tmp_path / "labels.csv", claim / "runs" / "log"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(path.name)
+    (block,) = blocks(ROOT / "docs" / "data.md", "console", "`hvj cp`")
+    for line in block.replace("training-data:", "data:").splitlines():
+        words = [cluster.namespace if word == "training" else word for word in shlex.split(line, comments=True)]
+        assert words[:2] == ["hvj", "cp"]
+        code, errors = copy(*words[2:])
+        assert code == 0, errors
+        if line.startswith("hvj cp labels.csv"):
+            (tmp_path / "labels.csv").unlink()
+    assert contents(claim) == {"pets/bee.jpg": b"bee.jpg", "pets/labels.csv": b"labels.csv", "runs/log": b"log"}
+    assert contents(tmp_path / "runs") == {"log": b"log"}
+    assert (tmp_path / "labels.csv").read_text() == "labels.csv"
 
 
 def test_what_the_claim_refuses_is_one_sentence_and_leaves_nothing(copy: Copy, claim: Path, tmp_path: Path) -> None:

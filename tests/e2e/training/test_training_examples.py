@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.examples import EXAMPLES, Examples
-from e2e.install import Target
+from e2e.examples import COMMAND, EXAMPLES, Examples
+from e2e.install import ROOT, Target
 from e2e.namespace import Namespace
+from support.tutorial import page
 
 # Each row runs one after the other: fine-tuning reads what the example before it has written.
 ROWS = (("elastic", "text"), ("images", "fine-tuning", "script"), ("tabular", "segmentation"))
@@ -84,6 +85,12 @@ def test_an_example_leaves_its_model_on_the_claim(examples: Examples, name: str)
     examples.output(name)
     with zipfile.ZipFile(examples.folder / MODELS[name]) as model:
         assert "model.weights.h5" in model.namelist()
+
+
+def test_the_page_about_data_has_the_commands_of_an_example(examples: Examples) -> None:
+    (block,) = page.blocks(ROOT / "docs" / "data.md", "console", "In short")
+    typed = [line.partition("  #")[0].rstrip() for line in block.replace("manifests/examples/", "").splitlines()]
+    assert " && ".join(typed) == " && ".join(COMMAND.findall((EXAMPLES / "images.yaml").read_text()))
 
 
 def test_the_elastic_example_is_scaled_while_it_runs(examples: Examples) -> None:

@@ -1,8 +1,9 @@
 """Settings: precedence, the defaults of the tutorial, and error messages in one sentence."""
 
 import re
+import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,18 @@ import pytest
 import yaml
 
 from horovodjob_trainer.cli.configuration import Configuration, load_configuration
+from horovodjob_trainer.cli.inference_arguments import parse_arguments
 from horovodjob_trainer.cli.settings import SETTINGS
 from horovodjob_trainer.errors import UsageError
 from horovodjob_trainer.launch import Launch, threads_per_rank, usable_cores
+from support.tutorial.page import blocks
 
 SHA256 = "0" * 64
-EXAMPLES = Path(__file__).parents[3] / "manifests" / "examples"
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "manifests" / "examples"
+REFERENCE = ROOT / "docs" / "trainer-reference.md"
+# Of a trained model.
+COMMANDS = ("evaluate", "export", "predict")
 TRAININGS = ("digits", "fine-tuning", "imagenet-resnet50-modern", "imagenet-resnet50")
 
 
@@ -60,7 +67,10 @@ def test_flags_override_environment_file_and_defaults_in_this_order(
 def test_the_printed_configuration_is_a_file_for_the_same_run(
     settings_file: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["--dataset", "digits", "--schedule", "step", "--tensorboard", "none", "--clip-norm", "1.5"]
+    first, second = blocks(REFERENCE, "sh")[0].splitlines()
+    program, documented = "python -m horovodjob_trainer ", first.removesuffix(" --print-config > run.yaml")
+    assert second == f"{program}--config run.yaml"
+    flags = [*shlex.split(documented.removeprefix(program)), "--schedule", "step", "--clip-norm", "1.5"]
     with pytest.raises(SystemExit) as raised:
         configuration(*flags, "--print-config", environment={"TRAINER_BATCH_SIZE": "16"})
     shown = capsys.readouterr().out
@@ -72,6 +82,27 @@ def test_the_printed_configuration_is_a_file_for_the_same_run(
         *flags, environment={"TRAINER_BATCH_SIZE": "16"}
     )
     assert len(yaml.safe_load(shown)) + shown.count(": not set") == len(SETTINGS)
+
+
+def documented() -> Iterator[list[str]]:
+    """The arguments of each command of the trainer in the pages, without those that name a file of settings."""
+    for file in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        text = re.sub(r"horovodjob_trainer\.examples\.\w+:", "own:", "".join(blocks(file, "sh")))
+        for line in text.replace("\\\n", " ").splitlines():
+            _, trainer, words = line.partition("-m horovodjob_trainer ")
+            if trainer and "--config" not in words:
+                yield shlex.split(words.partition(" > ")[0].removesuffix("--print-config"))
+
+
+def test_each_command_of_the_pages_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))  # with the reader's own modules
+    found = list(documented())
+    for module, name in re.findall(r"\b(own|table):(\w+)", str(found)):
+        with (tmp_path / f"{module}.py").open("a") as file:
+            file.write(f"def {name}(*arguments): ...\n")
+    for words in found:
+        parse_arguments(words) if words[0] in COMMANDS else configuration(*words)
+    assert len(found) > 25
 
 
 def test_the_validation_batch_is_the_training_batch_up_to_a_limit() -> None:

@@ -2,6 +2,8 @@
 
 import hashlib
 import re
+import shlex
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,8 @@ import h5py
 import numpy as np
 import pytest
 
+from stages.settings import ROOT
+from support.tutorial.page import blocks
 from trainer.reporting.operator_server import OperatorServer
 from trainer.support.tensorflow_notice import without_notice
 
@@ -153,14 +157,20 @@ def test_without_patches_the_ranks_do_not_synchronize_and_write_no_checkpoint(
 def test_digits_replace_cifar10_without_a_network(
     run: Callable[..., Any], fresh_compat: Callable[..., list[str]], tutorial: Path, tmp_path: Path
 ) -> None:
-    options = ["--dataset", "digits", "--max-epochs", "1"]
-    command: Sequence[str] = fresh_compat(*options, tutorial, f"--dir={tmp_path}")
+    """With the first command of the page, of which the second one is the same on two ranks."""
+    one, two = blocks(ROOT / "docs" / "tutorial-script.md", "sh")[0].splitlines()
+    assert two == f"mpirun -np 2 {one}"
+    program = "python -m horovodjob_trainer.compat "
+    assert one.startswith(program)
+    options = shlex.split(one.removeprefix(program).replace("--max-epochs 2", "--max-epochs 1"))
+    shutil.copy(tutorial, tmp_path)
+    command: Sequence[str] = fresh_compat(*options)
     ended = run(1, ["sh", "-c", f"cd {tmp_path} && exec {' '.join(command)}"])
     assert ended.code == 0, ended.stderr
     assert "x_train shape: (1437, 32, 32, 3)" in ended.stdout
     assert without_notice(ended.stderr).startswith(f"{PATCHES}the script never passes")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1.h5", "saved_models"]
-    assert (tmp_path / MODEL).stat().st_mtime >= (tmp_path / "checkpoint-1.h5").stat().st_mtime
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1.h5", tutorial.name, "out"]
+    assert (tmp_path / "out" / MODEL).stat().st_mtime >= (tmp_path / "checkpoint-1.h5").stat().st_mtime
 
 
 def _values(path: Path) -> list[Any]:

@@ -48,11 +48,16 @@ GLOO_ENDED = "terminate called after throwing an instance of 'gloo::EnforceNotMe
 
 
 @pytest.fixture(scope="module")
-def log(horovodrun: Any, trainer: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> str:
+def log(
+    horovodrun: Any,
+    trainer: Callable[..., list[str]],
+    documented_horovodrun: tuple[list[str], list[str]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> str:
     """The output of a run of one rank that a second rank joins, which is then killed."""
     for _ in range(TRIES):
         directory = tmp_path_factory.mktemp("elastic")
-        code, output = run_with_changes(horovodrun, trainer, directory)
+        code, output = run_with_changes(horovodrun, trainer(*documented_horovodrun[1]), directory)
         if GLOO_ENDED not in output:
             break
     assert code == 0, output
@@ -63,13 +68,13 @@ def log(horovodrun: Any, trainer: Callable[..., list[str]], tmp_path_factory: py
     return output
 
 
-def run_with_changes(horovodrun: Any, trainer: Callable[..., list[str]], directory: Path) -> tuple[int, str]:
-    """Exit code and output of a run in this directory."""
+def run_with_changes(horovodrun: Any, trainer: list[str], directory: Path) -> tuple[int, str]:
+    """Exit code and output of a run of the trainer in this directory."""
     hosts = directory / "hosts"
     hosts.write_text("localhost:1\n")
     (directory / "own.py").write_text(OWN)
     flags = ("--dir", directory / "out", "--threads", 1, "--log-seconds", 0.5, "--commit-steps", 5)
-    command = trainer("--dataset", "digits", "--model", "own:build", "--epochs", EPOCHS, *flags)
+    command = [*trainer, "--model", "own:build", "--epochs", str(EPOCHS), *map(str, flags)]
     with horovodrun(directory, ["env", f"PYTHONPATH={directory}", *command]) as process:
 
         def wait_for(claim: Callable[[str], Any]) -> None:
