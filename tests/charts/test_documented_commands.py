@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from horovodjob_release.version import project_version
 from support.api_client import JOBS, ROOT, Api, Object, binary, wait_for
 from support.helm import HELM4
 from support.servers import Registry
@@ -158,6 +159,50 @@ def test_the_chart_is_applied_without_a_release(follow: Callable[[str], str]) ->
     finally:
         without_definition = rendered.replace("--no-hooks", "--no-hooks --set crds.enabled=false")
         follow(without_definition.replace("apply --server-side", "delete --ignore-not-found"))
+
+
+def test_the_manifests_are_applied_upgraded_and_replaced_by_the_chart(follow: Callable[[str], str], api: Api) -> None:
+    applied, with_chart = page.blocks(DOCS / "install.md", "sh", "Without Helm")
+    upgraded, back = page.blocks(DOCS / "upgrade.md", "sh", "Without Helm")
+    assert applied == upgraded
+    image = "horovodjob/operator:" + project_version(ROOT)
+    earlier = f"sed 's|{image}|horovodjob/operator:0.0.9|'"
+    try:
+        follow(f"kubectl kustomize manifests/base | {earlier} | kubectl apply --server-side -f -")
+        assert roll_out(follow, api, upgraded).splitlines()[-1].endswith("successfully rolled out")
+        assert image_of_operator(api) == image
+        follow(back)
+        assert image_of_operator(api) == "horovodjob/operator:0.0.9"
+        assert "STATUS: deployed" in follow(with_chart)
+    finally:
+        follow("helm uninstall horovodjob-operator --namespace horovodjob-system --ignore-not-found")
+        services, roles = ("progress", "metrics"), ("edit", "view", "nodes", "metrics-reader")
+        for kind, names in {"service": services, "clusterrole": roles}.items():
+            left = " ".join(f"{kind}/horovodjob-{name}" for name in names)
+            follow(f"kubectl --namespace horovodjob-system delete {left} --ignore-not-found")
+
+
+def roll_out(follow: Callable[[str], str], api: Api, script: str) -> str:
+    """The output of commands that wait for pods of the operator, which become ready."""
+    pods = "/api/v1/namespaces/horovodjob-system/pods"
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    with ThreadPoolExecutor() as pool:
+        ended = pool.submit(follow, script)
+
+        def has_ended() -> bool:
+            for pod in api.get(pods)["items"]:
+                api.patch(f"{pods}/{pod['metadata']['name']}/status", {"status": ready})
+            return ended.done()
+
+        wait_for("the end of the commands", has_ended)
+        return ended.result()
+
+
+def image_of_operator(api: Api) -> str:
+    """The image of the Deployment."""
+    found = api.get("/apis/apps/v1/namespaces/horovodjob-system/deployments/horovodjob-operator")
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    return str(container["image"])
 
 
 def test_the_dashboard_is_added_and_a_viewer_gets_a_token(follow: Callable[[str], str]) -> None:

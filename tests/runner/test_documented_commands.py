@@ -26,6 +26,7 @@ RUN = {
     "install.md#Charts in a registry": "charts/test_documented_commands.py",
     "install.md#Helm without releases": "charts/test_documented_commands.py",
     "install.md#Values that matter": "charts/test_documented_commands.py",
+    "install.md#Without Helm": "charts/test_documented_commands.py",
     "metrics.md#Authorization": "charts/test_documented_commands.py",
     "migration-mpijob.md": "charts/test_documented_commands.py",
     "migration.md": "e2e/training/test_migration.py",
@@ -56,9 +57,9 @@ RUN = {
     "upgrade.md#Removal": "e2e/installation/test_install_page.py",
     "upgrade.md#Rollback": "e2e/installation/test_install_page.py",  # not the return to an earlier chart
     "upgrade.md#Upgrade": "e2e/installation/test_install_page.py",
+    "upgrade.md#Without Helm": "charts/test_documented_commands.py",
 }
 DOCKER = "it needs Docker and a registry"
-NODE = "it needs nodes; end-to-end tests run the same operations"
 # Why the tests do not run the blocks of a page, or of `page#section`.
 NOT_RUN = {
     "aks-up.md": "Azure; unit/test_aks_scripts.py runs the scripts with a fake of the Azure CLI",
@@ -67,7 +68,6 @@ NOT_RUN = {
     "gitops.md#What the tools report": "a selection of the end-to-end tests, which updates the samples of tests/gitops",
     "gpu-image.md": "Docker, GPUs",
     "horovod-versions.md": "builds of many minutes: `make horovod-versions`",
-    "install.md#Without Helm": NODE,
     "metrics.md#TLS": "it needs cert-manager",
     "operations.md#Backup and restore": "it needs Velero",
     "python.md": "pip alone, which trainer/test_first_steps.py runs",
@@ -78,10 +78,9 @@ NOT_RUN = {
     "releases.md#Reproducing an image": "a build of minutes",
     "releases.md#Known vulnerabilities": "it needs the advisories of PyPI",
     "scheduling.md": "e2e/training/test_training_examples.py scales the elastic example",
+    "stalls.md": "e2e/training/test_stalls.py prints stacks",
     "sweeps.md": "trials of minutes; cli/jobs/test_sweeps.py types these commands with a sweep of its own",
     "trainer-reference.md#Profile": "120 steps; trainer/run/test_profiling.py has other ones",
-    "stalls.md": "e2e/training/test_stalls.py prints stacks",
-    "upgrade.md#Without Helm": NODE,
 }
 
 
