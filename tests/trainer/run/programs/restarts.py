@@ -154,6 +154,9 @@ found["generator"] = int(model.optimizer.iterations)
 exhausted = generate()
 fit("exhausted", optimizers.SGD(0.1), data=generated(lambda: exhausted), steps_per_epoch=7, epochs=3)
 found["exhausted"] = found["exhausted error"]
+for name, count in {"empty": 0, "exact": 28}.items():  # of 7 batches in an epoch
+    rows = iter(list(generate())[:count])
+    fit(name, optimizers.SGD(0.1), data=generated(lambda rows=rows: rows), steps_per_epoch=7, epochs=3)
 model = fit("exhausted", optimizers.SGD(0.1), data=generated(generate), steps_per_epoch=7, epochs=3)
 found["continued"] = int(model.optimizer.iterations)
 loop_model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])

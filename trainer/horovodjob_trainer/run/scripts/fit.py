@@ -36,7 +36,7 @@ class RunCallback(FitCallback):
         self._options = RunOptions(Path(directory), **options)
         self._session: Session | None = None
         self._iterator: Any = None
-        self._skipped = self._steps = 0
+        self._skipped = self._steps = self._epoch = 0
         self._is_pending = self._has_ended = False
         self._train_function: Any = None
 
@@ -82,7 +82,7 @@ class RunCallback(FitCallback):
     def begin_epoch(self) -> None:
         """Skip the steps of the epoch that the run has completed."""
         session = self._running
-        self._is_pending = self._has_ended = False
+        self._is_pending, self._has_ended, self._epoch = False, False, session.state.epoch
         if session.state.unvalidated is not None:
             self._skipped, self._iterator = self._steps, iter(tf.data.Dataset.range(0))  # of no step
         else:
@@ -115,7 +115,7 @@ class RunCallback(FitCallback):
         self._end_pending_step()
         self._restore_train_function()
         state = self._running.state
-        if state.unvalidated is None and not state.position % state.epoch_examples < self._running.batches.job_batch:
+        if state.unvalidated is None and state.epoch == self._epoch:
             if not self.model.stop_training:
                 raise DataError(self._running.data_end())
             return  # another callback has ended the epoch
