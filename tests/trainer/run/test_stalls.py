@@ -36,13 +36,16 @@ def watch_processes(rank: int) -> list[int]:
 
 def wait_until_all_watch(directory: Path, ranks: int) -> None:
     """Wait until the watch processes of all ranks answer: they ignore SIGTERM then."""
-    for rank in range(ranks):
-        (watch,) = watch_processes(int((directory / f"process-{rank}").read_text()))
+    end = time.monotonic() + TIMEOUT_SECONDS
+    for path in (directory / f"process-{rank}" for rank in range(ranks)):
         ignored = 0
         while not ignored >> (signal.SIGTERM - 1) & 1:
-            status = Path(f"/proc/{watch}/status").read_text()
-            ignored = int(status.partition("SigIgn:\t")[2].split()[0], 16)
+            assert time.monotonic() < end, f"no watch process of {path.name}"
             time.sleep(0.05)
+            process = path.read_text() if path.exists() else ""
+            for watch in watch_processes(int(process)) if process else ():
+                status = Path(f"/proc/{watch}/status").read_text()
+                ignored = int(status.partition("SigIgn:\t")[2].split()[0], 16)
 
 
 class Log:
@@ -142,6 +145,16 @@ def test_other_ways_to_train_are_watched(started: Callable[..., Log], tmp_path: 
             (tmp_path / "end").touch()  # the last checkpoint is written then
             call = r"waits in the kernel \(\w+\), with \S*/run/\S*"
             log.until_stall(rf"rank 0 on {POD} {call}{OTHER}")
+
+
+def test_the_start_of_a_run_is_watched_while_its_share_hangs(
+    start: Any, preloaded_python: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    with hanging_share(tmp_path / "run"):
+        job = start([*preloaded_python, str(PROGRAM), str(tmp_path), "callback"], 1, {"HOROVODJOB_POD": POD})
+        wait_until_all_watch(tmp_path, ranks=1)  # the limit of a start, after which it is named, is an hour
+        assert job.process.poll() is None
 
 
 def test_a_rank_alone_is_watched(started: Callable[..., Log], tmp_path: Path) -> None:

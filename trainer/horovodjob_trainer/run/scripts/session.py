@@ -208,38 +208,38 @@ def open_session(
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
     variables = [*model.weights, *(each for optimizer in optimizers for each in optimizer.variables)]
-    with script_errors():
+    with script_errors(), watched(hvd):  # the share of the directory can hang
         compare_ranks(options, batches, epochs)
         output, state = start(options, batches, optimizers, variables, epochs)
-    termination = Termination()
-    termination.grace_seconds = options.grace_seconds
-    heartbeat = nullcontext() if output is None else Heartbeat(output.directory, output.token).start()
-    session = None
-    try:
-        with termination.handled(), script_errors(), watched(hvd):
-            hvd.broadcast_variables(variables, root_rank=0)
-            with _quiet_keras():
-                checkpoints = StepCheckpoints(
-                    model,
-                    optimizers,
-                    variables,
-                    state,
-                    job_batch=batches.job_batch,
-                    every_steps=options.every_steps,
-                    output=output,
-                    policy=WritePolicy(options.keep, options.every_seconds, options.failure_seconds),
-                    termination=termination,
-                    coordination=Coordination(),
-                    log=log,
-                )
-            checkpoints.restore_seeds()
-            session = Session(options, batches, model, state, checkpoints)
-            yield session
-    finally:
-        if session is not None:
-            session.close()
-        if isinstance(heartbeat, Heartbeat):
-            heartbeat.stop()
+        termination = Termination()
+        termination.grace_seconds = options.grace_seconds
+        heartbeat = nullcontext() if output is None else Heartbeat(output.directory, output.token).start()
+        session = None
+        try:
+            with termination.handled():
+                hvd.broadcast_variables(variables, root_rank=0)
+                with _quiet_keras():
+                    checkpoints = StepCheckpoints(
+                        model,
+                        optimizers,
+                        variables,
+                        state,
+                        job_batch=batches.job_batch,
+                        every_steps=options.every_steps,
+                        output=output,
+                        policy=WritePolicy(options.keep, options.every_seconds, options.failure_seconds),
+                        termination=termination,
+                        coordination=Coordination(),
+                        log=log,
+                    )
+                checkpoints.restore_seeds()
+                session = Session(options, batches, model, state, checkpoints)
+                yield session
+        finally:
+            if session is not None:
+                session.close()
+            if isinstance(heartbeat, Heartbeat):
+                heartbeat.stop()
 
 
 @contextmanager
