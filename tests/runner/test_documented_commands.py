@@ -44,6 +44,7 @@ RUN = {
     "runbooks": "e2e/lifecycle/test_runbooks.py",  # not of a node pool, of Prometheus, and not hvj job stacks
     "schedules.md": "charts/test_documented_commands.py",  # not docker, and what shows a pod
     "serving.md": "trainer/run/test_inference.py",
+    "stalls.md": "e2e/training/test_stalls.py",
     "trainer-reference.md#Settings": "trainer/cli/test_configuration.py",
     "trainer-reference.md#Exchange of the gradients": "trainer/cli/test_tutorial_pages.py",
     "trainer-reference.md#Elastic": "trainer/conftest.py",  # test_elastic_training.py starts it
@@ -78,7 +79,6 @@ NOT_RUN = {
     "releases.md#Reproducing an image": "a build of minutes",
     "releases.md#Known vulnerabilities": "it needs the advisories of PyPI",
     "scheduling.md": "e2e/training/test_training_examples.py scales the elastic example",
-    "stalls.md": "e2e/training/test_stalls.py prints stacks",
     "sweeps.md": "trials of minutes; cli/jobs/test_sweeps.py types these commands with a sweep of its own",
     "trainer-reference.md#Profile": "120 steps; trainer/run/test_profiling.py has other ones",
 }

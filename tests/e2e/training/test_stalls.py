@@ -18,12 +18,14 @@ from typing import Any
 import pytest
 
 from e2e.access import wait_for
+from e2e.examples import User
 from e2e.faults.links import parted
-from e2e.install import Target
+from e2e.install import ROOT, Target
 from e2e.namespace import RARELY, Namespace, volume
 from e2e.training.storage import MOUNT_ROOT, SHARE, StorageAccount
 from localcluster.settings import Cluster
 from support.api_client import Object
+from support.tutorial import page
 
 HVJ = Path(sys.executable).with_name("hvj")
 DELAYS = Path(__file__).parent / "programs" / "delays.py"
@@ -212,7 +214,7 @@ def times(namespace: Namespace, directory: Path) -> Callable[[int], Any]:
 
 
 def test_the_training_goes_on_while_mpirun_and_its_daemons_are_stopped_and_a_slow_rank_is_named(
-    namespace: Namespace, times: Callable[[int], Any], directory: Path, target: Target
+    namespace: Namespace, times: Callable[[int], Any], directory: Path, target: Target, tmp_path: Path
 ) -> None:
     daemons = {"delays-launcher": "mpirun", "delays-worker-1": "orted"}
     for pod, name in daemons.items():
@@ -228,6 +230,10 @@ def test_the_training_goes_on_while_mpirun_and_its_daemons_are_stopped_and_a_slo
     notes = {record["podName"]: record["note"] for record in json.loads(shown.stdout)}
     assert re.fullmatch(r"rank 1 is slow: \d\.\d\d times the median, mostly input", notes["delays-worker-1"])
     assert not notes["delays-worker-0"]
+    (stacks,) = page.blocks(ROOT / "docs" / "stalls.md", "sh")
+    commands = stacks.replace("-n train ", "-n delays ").replace("--rank 5", "--rank 1")
+    printed = User(namespace, target, tmp_path).run(commands)
+    assert len(re.findall(r"^ranks? .*innermost frame first", printed, re.MULTILINE)) >= 2, printed
     steps = len(times(2))
     wait_for("further steps", lambda: len(times(2)) > steps + 3)
     assert namespace.condition("delays", "Progressing")["status"] == "True"
