@@ -9,7 +9,7 @@ from typing import Any
 
 def budget(workers: int, *, is_queued: bool = False) -> dict[str, int]:
     """Calls that a job of so many workers may cost, if it starts quickly, or as soon as its queue lets it."""
-    # It waits: two status writes, of its queue before it has a Workload and of what it waits for, and an event more.
+    # It waits: a status write and an event more.
     # Its Workload is created, reported ready, and finished.
     waits = {"create workloads": 1, "patch workloads/status": 2} if is_queued else {}
     return waits | {
@@ -18,7 +18,7 @@ def budget(workers: int, *, is_queued: bool = False) -> dict[str, int]:
         "create networkpolicies": 1,
         "patch pods": 1,
         "deletecollection pods": 1,
-        "patch horovodjobs/status": 2 + 2 * is_queued,
+        "patch horovodjobs/status": 2 + is_queued,
         "create events": 2 + is_queued,
     }
 

@@ -107,8 +107,8 @@ class Urgency(Enum):
 
 def urgency(old: HorovodJobStatus, new: HorovodJobStatus) -> Urgency:
     """How soon the change must be written."""
-    if new.queue and not old.queue:
-        return Urgency.NOW  # A Workload is created next, and a new process looks for one only if the status says so.
+    if _waits_in_queue(new) and not old.queue:
+        return Urgency.NOW  # Not the next phase of a start: the queue has no room, or cannot be entered.
     if _significant_part(old) == _significant_part(new):
         return Urgency.COUNTS
     is_start = old.phase in (None, *START_PHASES) and new.phase in START_PHASES
@@ -116,6 +116,13 @@ def urgency(old: HorovodJobStatus, new: HorovodJobStatus) -> Urgency:
     stalled = new.condition(ConditionType.STALLED)
     has_news = old.attempt != new.attempt or old.errors != new.errors or _is_true(stalled)
     return Urgency.START if is_start and is_observed and not has_news else Urgency.NOW
+
+
+def _waits_in_queue(status: HorovodJobStatus) -> bool:
+    """Whether the job waits in its queue, and it is known why."""
+    ready = status.condition(ConditionType.READY)
+    is_waiting = status.phase is Phase.QUEUED and status.start_time is None
+    return is_waiting and ready is not None and ready.reason != Reason.QUEUED
 
 
 def _is_true(condition: Condition | None) -> bool:

@@ -1,4 +1,4 @@
-"""The watch of the Workloads of jobs, which sends no request before a job has a queue."""
+"""The watch of the Workloads of jobs, which sends one request before a job has a queue."""
 
 from collections.abc import Awaitable, Callable
 
@@ -16,7 +16,8 @@ NO_RIGHT = "the operator may not watch the Workloads of Kueue: set kueue.enabled
 class WorkloadWatch(OptionalWatch):
     """Watches the Workloads of one namespace, or of all, while a job needs them.
 
-    `unavailable` gets a sentence and the namespace if the API server does not permit the watch.
+    At first it looks whether there are any: a job can have left its queue while no operator ran. `unavailable` gets a
+    sentence and the namespace if the API server does not permit the watch.
     """
 
     def __init__(
@@ -35,5 +36,13 @@ class WorkloadWatch(OptionalWatch):
         )
         self._unavailable = unavailable
 
-    def _refused(self, error: ClusterError) -> None:
+    async def _wait_until_needed(self) -> None:
+        if self.has_listed.is_set():
+            await super()._wait_until_needed()
+        self._is_idle = False
+
+    def _refused(self, error: ClusterError) -> bool:
+        if not self.has_listed.is_set():
+            return False  # Perhaps no job needs it.
         self._unavailable(NOT_SERVED if isinstance(error, NotServed) else f"{NO_RIGHT} ({error})", self.namespace)
+        return True

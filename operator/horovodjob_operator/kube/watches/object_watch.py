@@ -72,10 +72,10 @@ class ObjectWatch:
                     version = await self._follow(version)
                     outdated = 0
             except (ClusterError, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-                text, level = str(error) or type(error).__name__, logging.INFO
+                text, level, is_news = str(error) or type(error).__name__, logging.INFO, True
                 if isinstance(error, NotServed | Refused):
                     self.received_at = time.monotonic()
-                    self._refused(error)
+                    is_news = self._refused(error)
                     self.has_listed.set()
                 if isinstance(error, Gone) and not isinstance(error, NotServed):
                     # An overloaded API server may refuse each watch at once; lists would add to its load.
@@ -85,15 +85,17 @@ class ObjectWatch:
                     failures += 1
                     delay = watch_retry_seconds(failures)
                     # A namespace without rights for the operator is reported once, and not at each try.
-                    level, reported = logging.DEBUG if text == reported else logging.WARNING, text
+                    level = logging.WARNING if is_news and text != reported else logging.DEBUG
+                    reported = text if is_news else reported
                 log.log(level, "%s watch: %s; listing again in %.1f s", self._subject, text, delay)
             await asyncio.sleep(delay)
 
     async def _wait_until_needed(self) -> None:
         """Returns when the objects are to be listed."""
 
-    def _refused(self, error: ClusterError) -> None:
-        """The API server does not serve the objects, or not to the operator."""
+    def _refused(self, error: ClusterError) -> bool:
+        """The API server does not serve the objects, or not to the operator; returns whether that is to be reported."""
+        return True
 
     async def _list(self) -> str:
         """Lists all objects, and returns the version of the list."""

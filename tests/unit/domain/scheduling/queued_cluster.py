@@ -48,8 +48,8 @@ class QueuedCluster(FakeCluster):
     @property
     def observed(self) -> Observed:
         observed = replace(super().observed, refusal=self.refusal)
-        if not uses_queue(self.job):
-            return observed  # A new process does not look for Workloads.
+        if not uses_queue(self.job) and self.raw is None:
+            return observed
         problem = self.problem if self.has_kueue else QueueProblem(Reason.QUEUE_UNAVAILABLE, NOT_SERVED)
         return replace(observed, queue=Queue(queue_of(self.job, self.workload), self.workload, None, problem))
 

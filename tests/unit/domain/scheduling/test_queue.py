@@ -11,7 +11,7 @@ from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.pods.observed import Refusal
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
-from horovodjob_operator.domain.status import Urgency, next_status, urgency
+from horovodjob_operator.domain.status import Urgency, urgency
 from horovodjob_operator.errors import AdmissionConflict, InvalidJob
 from horovodjob_operator.kueue.pod_admission import Admission
 from horovodjob_operator.kueue.queue import QueueProblem
@@ -183,6 +183,16 @@ def test_the_time_in_the_queue_counts_for_no_deadline() -> None:
     cluster.wait(20)
     cluster.reconcile()
     assert phase_of(cluster) is Phase.TERMINATING
+
+
+def test_a_job_says_at_once_that_its_queue_has_no_room_and_not_that_it_enters_it() -> None:
+    cluster = QueuedCluster(queued_job())
+    new = cluster.status
+    cluster.reconcile()
+    entering = cluster.status
+    cluster.make_wait()
+    cluster.reconcile()
+    assert [urgency(new, status) for status in (entering, cluster.status)] == [Urgency.START, Urgency.NOW]
 
 
 # ---- the pods of an admission ------------------------------------------------------------------------------------
@@ -657,15 +667,3 @@ def test_the_prebuilt_workload_of_multikueue_is_neither_changed_nor_deleted(wait
     waiting.remove_terminating_pods()
     waiting.reconcile()
     assert waiting.raw is not None
-
-
-@pytest.mark.parametrize("begun", ["new", "waiting", "running"])
-def test_a_job_that_enters_a_queue_says_so_before_it_has_a_workload(begun: str) -> None:
-    cluster = QueuedCluster(training_job())
-    if begun != "new":
-        cluster.reconcile()
-    if begun == "running":
-        cluster.run_to_running()
-    cluster.label(queue_name="gpus")
-    status, _ = next_status(cluster.context)
-    assert (cluster.raw, urgency(cluster.status, status)) == (None, Urgency.NOW)
