@@ -1,7 +1,7 @@
 """A fake cluster with Kueue: a job with a queue and its Workload. The test decides as Kueue does."""
 
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from horovodjob.api.constants import LABEL_QUEUE, ConditionType, Reason, Role
@@ -34,11 +34,8 @@ class QueuedCluster(FakeCluster):
     raw: dict[str, Any] | None = None
     """The Workload as the API server stores it."""
     has_kueue: bool = True
-    problem: QueueProblem | None = None
     refusal: Refusal | None = None
     versions: int = 0
-    finished: list[str] = field(default_factory=list)
-    """Reasons of Workloads that the operator has finished."""
 
     @property
     def workload(self) -> Workload | None:
@@ -50,7 +47,7 @@ class QueuedCluster(FakeCluster):
         observed = replace(super().observed, refusal=self.refusal)
         if not uses_queue(self.job) and self.raw is None:
             return observed
-        problem = self.problem if self.has_kueue else QueueProblem(Reason.QUEUE_UNAVAILABLE, NOT_SERVED)
+        problem = None if self.has_kueue else QueueProblem(Reason.QUEUE_UNAVAILABLE, NOT_SERVED)
         return replace(observed, queue=Queue(queue_of(self.job, self.workload), self.workload, None, problem))
 
     @property
@@ -78,7 +75,6 @@ class QueuedCluster(FakeCluster):
             writes[0] -= 1
             body = finished_status(status, self.now)
             self.set_conditions(**{one["type"]: (True, one["reason"], one["message"]) for one in body["conditions"]})
-            self.finished.append(body["conditions"][0]["reason"])
         outcome = super()._report(writes)
         if self.status.is_finished and self.has_kueue and (workload := self.workload):
             assert workload.is_finished, "a job has ended, and its Workload has not"

@@ -9,22 +9,16 @@ import pytest
 from horovodjob.api.constants import EventReason, Phase, Reason, Role
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.pods.observed import Refusal
-from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.status import Urgency, urgency
-from horovodjob_operator.errors import AdmissionConflict, InvalidJob
+from horovodjob_operator.errors import InvalidJob
 from horovodjob_operator.kueue.pod_admission import Admission
-from horovodjob_operator.kueue.queue import QueueProblem
 from horovodjob_operator.kueue.workload_manifest import job_workload, workload_name
 from horovodjob_operator.kueue.workload_plan import workload_plan
-from unit.domain.fake_cluster import phase_of, training_job
+from unit.domain.fake_cluster import phase_of
 from unit.domain.scheduling.queued_cluster import QueuedCluster, queued_job
 
 TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
-SPOT: dict[str, Any] = {
-    "nodeLabels": {"pool": "spot"},
-    "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
-}
 
 
 @pytest.fixture
@@ -52,12 +46,6 @@ def condition(cluster: QueuedCluster, type_: str) -> tuple[bool, str]:
     return found.is_true, found.reason
 
 
-def admission(cluster: QueuedCluster, **flavors: Any) -> Admission:
-    workload = cluster.workload
-    assert workload is not None
-    return Admission(workload, {"spot": SPOT, **flavors})
-
-
 def add_topology(cluster: QueuedCluster) -> None:
     assert cluster.raw is not None
     for assignment in cluster.raw["status"]["admission"]["podSetAssignments"]:
@@ -69,55 +57,6 @@ def pod_sets(cluster: QueuedCluster) -> dict[str, Any]:
 
 
 # ---- waiting ---------------------------------------------------------------------------------------------------
-
-
-def test_a_job_without_a_queue_has_no_workload() -> None:
-    cluster = QueuedCluster(queued_job())
-    cluster.label(queue_name=None)
-    cluster.reconcile()
-    assert cluster.raw is None
-    assert set(cluster.pods) == {"cifar-launcher", "cifar-worker-0", "cifar-worker-1"}
-    assert cluster.status.queue is None
-
-
-def test_a_waiting_job_has_no_pods_and_reports_what_kueue_says(waiting: QueuedCluster) -> None:
-    waiting.make_wait("WaitingForQuota", "insufficient unused quota for cpu in flavor spot, 400m more needed")
-    waiting.reconcile()
-    assert waiting.pods == {}
-    assert (waiting.status.phase, waiting.reason) == (Phase.QUEUED, "WaitingForQuota")
-    assert waiting.message == "insufficient unused quota for cpu in flavor spot, 400m more needed"
-    assert waiting.status.queue is not None
-    assert (waiting.status.queue.name, waiting.status.queue.flavors) == ("gpus", ())
-    assert waiting.status.start_time is None
-
-
-def test_an_admitted_job_gets_its_pods_and_reports_its_flavors(waiting: QueuedCluster) -> None:
-    waiting.admit(flavor="spot")
-    waiting.reconcile()
-    assert set(waiting.pods) == {"cifar-launcher", "cifar-worker-0", "cifar-worker-1"}
-    queue = waiting.status.queue
-    assert queue is not None
-    assert (queue.name, queue.cluster_queue, queue.flavors) == ("gpus", "team", ("spot",))
-    assert waiting.status.start_time == waiting.now
-
-
-def test_a_reservation_without_its_admission_checks_is_no_admission(waiting: QueuedCluster) -> None:
-    waiting.reserve()
-    assert waiting.raw is not None
-    waiting.raw["status"]["admissionChecks"] = [{"name": "nodes", "state": "Pending", "message": "2 of 3 nodes"}]
-    waiting.reconcile()
-    assert waiting.pods == {}
-    assert waiting.reason == "WaitingForAdmissionChecks"
-    assert "admission check nodes is Pending (2 of 3 nodes)" in waiting.message
-
-
-def test_a_job_waits_while_the_cluster_has_no_kueue_and_enters_its_queue_when_it_has() -> None:
-    cluster = QueuedCluster(queued_job(), has_kueue=False)
-    cluster.reconcile()
-    assert (cluster.status.phase, cluster.reason, cluster.pods) == (Phase.QUEUED, "QueueUnavailable", {})
-    cluster.has_kueue = True
-    cluster.reconcile()
-    assert cluster.workload is not None
 
 
 def test_a_job_that_enters_its_queue_has_one_event_and_one_when_it_is_admitted(waiting: QueuedCluster) -> None:
@@ -198,59 +137,6 @@ def test_a_job_says_at_once_that_its_queue_has_no_room_and_not_that_it_enters_it
 # ---- the pods of an admission ------------------------------------------------------------------------------------
 
 
-def test_pods_get_the_nodes_and_tolerations_of_their_flavor_and_never_the_label_of_the_queue(
-    waiting: QueuedCluster,
-) -> None:
-    waiting.admit()
-    pod = admission(waiting).apply(worker_pod(waiting.job, 0, 1, ""), Role.WORKER)
-    assert pod["spec"]["nodeSelector"] == {"pool": "spot"}
-    assert SPOT["tolerations"][0] in pod["spec"]["tolerations"]
-    labels = {key: value for key, value in pod["metadata"]["labels"].items() if key.startswith("kueue")}
-    assert labels == {
-        "kueue.x-k8s.io/podset": "worker",
-        "kueue.x-k8s.io/local-queue-name": "gpus",
-        "kueue.x-k8s.io/cluster-queue-name": "team",
-    }
-    assert "schedulingGates" not in pod["spec"]
-
-
-def test_changes_of_an_admission_check_reach_the_pods_of_their_role(waiting: QueuedCluster) -> None:
-    waiting.admit()
-    assert waiting.raw is not None
-    update = {"name": "worker", "annotations": {"provisioned": "yes"}, "nodeSelector": {"zone": "a"}}
-    waiting.raw["status"]["admissionChecks"] = [{"name": "nodes", "state": "Ready", "podSetUpdates": [update]}]
-    worker = admission(waiting).apply(worker_pod(waiting.job, 0, 1, ""), Role.WORKER)
-    launcher = admission(waiting).apply(launcher_pod(waiting.job, 1, "", ""), Role.LAUNCHER)
-    assert worker["metadata"]["annotations"]["provisioned"] == "yes"
-    assert worker["spec"]["nodeSelector"] == {"pool": "spot", "zone": "a"}
-    assert "zone" not in launcher["spec"]["nodeSelector"]
-
-
-def test_an_admission_that_contradicts_the_job_is_refused_with_both_values(waiting: QueuedCluster) -> None:
-    waiting.admit()
-    pod = worker_pod(queued_job(nodeSelector={"pool": "expensive"}), 0, 1, "")
-    with pytest.raises(
-        AdmissionConflict, match=r"ResourceFlavor spot requires pool to be spot .* is expensive already"
-    ):
-        admission(waiting).apply(pod, Role.WORKER)
-
-
-def test_an_admission_that_contradicts_the_job_ends_it_also_if_the_operator_is_killed_meanwhile(
-    waiting: QueuedCluster,
-) -> None:
-    waiting.admit()
-    waiting.problem = QueueProblem(Reason.ADMISSION_CONFLICT, "pool must be spot", is_final=True)
-    waiting.reconcile(die_after=1)
-    assert (waiting.status.phase, waiting.finished) == (Phase.QUEUED, ["FailedToStart"])
-    waiting.problem = None
-    waiting.reconcile()
-    assert (waiting.status.phase, waiting.reason, waiting.message) == (
-        Phase.FAILED,
-        "AdmissionConflict",
-        "pool must be spot",
-    )
-
-
 @pytest.mark.parametrize(
     ("as_worker", "is_grouped", "offset"),
     [(False, False, None), (True, False, "1"), (False, True, "-1"), (True, True, None)],
@@ -270,7 +156,8 @@ def test_pods_of_a_topology_wait_for_the_node_of_their_rank(
     assert pod_sets(cluster)["worker"]["count"] == (2 if as_worker else 3)
     cluster.admit()
     add_topology(cluster)
-    pod = admission(cluster).apply(worker_pod(job, 1, 1, ""), Role.WORKER)
+    assert cluster.workload
+    pod = Admission(cluster.workload, {"spot": {}}).apply(worker_pod(job, 1, 1, ""), Role.WORKER)
     assert pod["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/topology"}]
     annotations = pod["metadata"]["annotations"]
     assert annotations["kueue.x-k8s.io/workload"] == workload_name(job)
@@ -296,46 +183,6 @@ def test_pods_with_the_label_of_a_queue_are_refused(waiting: QueuedCluster) -> N
 # ---- losing the quota ----------------------------------------------------------------------------------------------
 
 
-def test_an_evicted_job_gives_its_quota_back_when_its_last_pod_is_gone(running: QueuedCluster) -> None:
-    running.evict("Preempted", "Preempted to accommodate a workload")
-    running.reconcile()
-    assert all(pod.is_terminating for pod in running.pods.values())
-    assert condition(running, "QuotaReserved") == (True, "QuotaReserved")
-    assert (running.status.phase, running.reason) == (Phase.QUEUED, "Preempted")
-    running.remove_terminating_pods()
-    running.reconcile()
-    assert condition(running, "QuotaReserved") == (False, "Pending")
-    assert condition(running, "Admitted") == (False, "NoReservation")
-    assert condition(running, "Requeued") == (True, "Preempted")
-    assert condition(running, "PodsReady") == (False, "WaitForStart")
-    assert running.raw is not None
-    assert "admission" not in running.raw["status"]
-    status = running.status
-    assert (status.preemptions, status.restarts, status.attempt) == (1, 0, 2)
-
-
-def test_an_eviction_for_a_stopped_queue_is_not_requeued(running: QueuedCluster) -> None:
-    running.evict("ClusterQueueStopped", "The ClusterQueue is stopped")
-    running.reconcile()
-    running.remove_terminating_pods()
-    running.reconcile()
-    assert condition(running, "Requeued") == (False, "ClusterQueueStopped")
-
-
-def test_a_deactivated_workload_can_be_activated_again(running: QueuedCluster) -> None:
-    assert running.raw is not None
-    target = {"type": "DeactivationTarget", "status": "True", "reason": "MaximumExecutionTimeExceeded", "message": ""}
-    running.raw["status"]["conditions"].append({**target, "lastTransitionTime": "2026-01-01T00:00:00Z"})
-    running.evict("DeactivatedDueToMaximumExecutionTimeExceeded")
-    running.reconcile()
-    running.remove_terminating_pods()
-    running.reconcile()
-    assert condition(running, "Requeued") == (False, "Deactivated")
-    assert running.workload is not None
-    assert "DeactivationTarget" not in running.workload.conditions
-    assert "accumulatedPastExecutionTimeSeconds" not in running.raw["status"]
-
-
 def test_the_time_before_an_eviction_counts_for_the_maximum_execution_time(running: QueuedCluster) -> None:
     assert running.raw is not None
     running.raw["status"]["accumulatedPastExecutionTimeSeconds"] = 5
@@ -347,18 +194,6 @@ def test_the_time_before_an_eviction_counts_for_the_maximum_execution_time(runni
     assert running.raw["status"]["accumulatedPastExecutionTimeSeconds"] >= 65
 
 
-def test_a_job_whose_workload_is_held_names_the_field(running: QueuedCluster) -> None:
-    assert running.raw is not None
-    running.raw["spec"]["active"] = False
-    running.evict("Deactivated", "The workload is deactivated")
-    running.reconcile()
-    assert running.reason == "Deactivated"
-    assert "it waits until spec.active of Workload.kueue.x-k8s.io" in running.message
-    running.remove_terminating_pods()
-    running.reconcile()
-    assert "it waits until spec.active of Workload.kueue.x-k8s.io" in running.message
-
-
 def hold(cluster: QueuedCluster) -> None:
     """An administrator holds the job, and Kueue evicts it."""
     assert cluster.raw is not None
@@ -368,13 +203,6 @@ def hold(cluster: QueuedCluster) -> None:
     cluster.remove_terminating_pods()
     cluster.reconcile()
     assert cluster.reason == "Deactivated"
-
-
-def suspend_and_resume(cluster: QueuedCluster) -> None:
-    cluster.edit_run_policy(suspend=True)
-    cluster.reconcile()
-    assert phase_of(cluster) is Phase.SUSPENDED
-    cluster.edit_run_policy(suspend=False)
 
 
 def remove_and_add_the_label(cluster: QueuedCluster) -> None:
@@ -390,7 +218,7 @@ def be_refused(cluster: QueuedCluster) -> None:
     cluster.refusal = None
 
 
-@pytest.mark.parametrize("attempt", [suspend_and_resume, remove_and_add_the_label, be_refused])
+@pytest.mark.parametrize("attempt", [remove_and_add_the_label, be_refused])
 def test_only_an_administrator_ends_a_hold(running: QueuedCluster, attempt: Callable[[QueuedCluster], None]) -> None:
     hold(running)
     attempt(running)
@@ -423,39 +251,6 @@ def test_a_held_job_without_its_label_leaves_its_queue_when_it_is_active_again(r
     running.reconcile()
     assert running.raw is None
     assert len(running.pods) == 3
-
-
-@pytest.mark.parametrize("evictions", [1, 2])
-def test_an_admission_after_a_late_restart_begins_with_the_time_of_a_start(
-    running: QueuedCluster, evictions: int
-) -> None:
-    running.end_container("cifar-launcher", 1)
-    running.wait(30)
-    running.reconcile()
-    assert condition(running, "PodsReady") == (False, "WaitForRecovery")
-    for _ in range(evictions):
-        running.evict("PodsReadyTimeout", "Exceeded the PodsReady timeout")
-        running.reconcile()
-        running.remove_terminating_pods()
-        running.reconcile()
-        assert condition(running, "PodsReady") == (False, "WaitForStart")
-        running.admit()
-        running.reconcile()
-        assert condition(running, "PodsReady") == (False, "WaitForStart")
-
-
-def test_pods_of_a_deleted_workload_end_before_those_of_its_successor_exist(running: QueuedCluster) -> None:
-    running.raw = None
-    running.reconcile()
-    running.admit()
-    running.reconcile()
-    assert all(pod.is_terminating for pod in running.pods.values())
-    assert running.reason == "QuotaLost"
-    running.remove_terminating_pods()
-    running.reconcile()
-    workload = running.workload
-    assert workload is not None
-    assert {pod.workload_uid for pod in running.pods.values()} == {workload.uid}
 
 
 def test_a_job_outlives_kueue_and_gets_no_further_pods(running: QueuedCluster) -> None:
@@ -493,68 +288,7 @@ def test_a_running_job_that_gets_another_queue_keeps_its_quota_and_says_so(runni
     assert workload.queue_name == "other"
 
 
-def test_a_suspended_job_has_no_workload_and_waits_again_when_it_is_resumed(running: QueuedCluster) -> None:
-    running.edit_run_policy(suspend=True)
-    running.reconcile()
-    assert running.raw is not None
-    running.remove_terminating_pods()
-    running.reconcile()
-    assert running.raw is None
-    running.edit_run_policy(suspend=False)
-    running.reconcile()
-    assert phase_of(running) is Phase.QUEUED
-    assert running.pods == {}
-
-
-def test_an_elastic_job_that_is_resumed_before_its_pods_have_ended_requests_all_its_workers() -> None:
-    cluster = QueuedCluster(queued_job(worker={"replicas": 3, "gpus": 0}, elastic={"minReplicas": 1}))
-    cluster.reconcile()
-    cluster.admit()
-    cluster.run_to_running()
-    cluster.scale(1)
-    cluster.reconcile()
-    cluster.remove_terminating_pods()
-    cluster.reconcile()
-    cluster.scale(3)
-    for suspend in (True, False):
-        cluster.edit_run_policy(suspend=suspend)
-        cluster.reconcile()
-    assert "gives its quota back with its last pod" in cluster.message
-    before = cluster.workload
-    cluster.remove_terminating_pods()
-    cluster.reconcile()
-    assert (phase_of(cluster), cluster.workload != before) == (Phase.QUEUED, True)
-    cluster.admit()
-    cluster.run_to_running()
-    assert len(cluster.pods) == 4
-
-
 # ---- giving quota back ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("code", "reason"), [(0, "Succeeded"), (1, "Failed")])
-def test_the_workload_is_finished_before_the_job_is(code: int, reason: str) -> None:
-    cluster = QueuedCluster(queued_job(runPolicy={"backoffLimit": 0}))
-    cluster.reconcile()
-    cluster.admit()
-    cluster.run_to_running()
-    cluster.end_container("cifar-launcher", code, "Error" if code else "Completed")
-    cluster.wait(30)
-    cluster.reconcile()
-    assert cluster.status.is_finished
-    assert cluster.finished == [reason]
-
-
-def test_an_elastic_job_starts_with_the_workers_that_are_admitted_and_says_so() -> None:
-    cluster = QueuedCluster(queued_job(worker={"replicas": 5, "gpus": 0}, elastic={"minReplicas": 1}))
-    cluster.reconcile()
-    assert pod_sets(cluster)["worker"]["minCount"] == 1
-    cluster.admit(workers=2)
-    cluster.run_to_running()
-    assert set(cluster.pods) == {"cifar-launcher", "cifar-worker-0", "cifar-worker-1"}
-    assert phase_of(cluster) is Phase.RUNNING
-    assert "the queue has admitted 2 of 5 workers, and lets no running job grow" in cluster.message
-    assert "suspend the job and resume it" in cluster.message
 
 
 def test_an_elastic_job_that_shrinks_gives_the_quota_back_when_its_workers_are_gone() -> None:
@@ -575,32 +309,6 @@ def test_an_elastic_job_that_shrinks_gives_the_quota_back_when_its_workers_are_g
     cluster.scale(3)
     cluster.reconcile()
     assert "the queue has admitted 1 of 3 workers" in cluster.message
-
-
-def test_pods_are_reported_as_ready_and_as_recovered(running: QueuedCluster) -> None:
-    assert condition(running, "PodsReady") == (True, "Started")
-    running.end_container("cifar-launcher", 1)
-    running.wait(30)
-    running.reconcile()
-    assert phase_of(running) is Phase.RESTARTING
-    assert condition(running, "PodsReady") == (False, "WaitForRecovery")
-    running.remove_terminating_pods()
-    running.wait(400)
-    running.run_to_running()
-    assert phase_of(running) is Phase.RUNNING
-    assert condition(running, "PodsReady") == (True, "Recovered")
-
-
-def test_the_priority_of_a_running_job_follows_its_label() -> None:
-    cluster = QueuedCluster(queued_job(labels={"kueue.x-k8s.io/priority-class": "low"}))
-    cluster.reconcile()
-    cluster.admit()
-    cluster.run_to_running()
-    assert not workload_plan(cluster.context).priority
-    cluster.label(priority_class="urgent")
-    assert workload_plan(cluster.context).priority
-    cluster.label(priority_class=None)
-    assert workload_plan(cluster.context).priority
 
 
 def test_a_job_whose_pods_had_no_nodes_in_time_is_in_no_queue_until_its_next_attempt() -> None:
