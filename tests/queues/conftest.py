@@ -103,9 +103,11 @@ def _thousandths(quantity: str) -> int:
     return int(quantity[:-1]) if quantity.endswith("m") else int(quantity) * 1000
 
 
-def wait_for_balance(queue: Queue) -> None:
-    """Waits until the quota in use is what the pods request."""
-    wait_for(
-        "quota and pods to be equal",
-        lambda: used_cpu(queue.api, queue.cluster_queue) == requested_cpu(queue.api, queue.namespace),
-    )
+def wait_for_balance(*queues: Queue) -> None:
+    """Waits until the quota in use of the queues of a namespace is what its pods request."""
+    api, namespace = queues[0].api, queues[0].namespace
+
+    def is_balanced() -> bool:
+        return sum(used_cpu(api, queue.cluster_queue) for queue in queues) == requested_cpu(api, namespace)
+
+    wait_for("quota and pods to be equal", is_balanced)

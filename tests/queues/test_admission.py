@@ -1,5 +1,6 @@
-"""Kueue's own controllers of admission: requests for nodes, and fair shares of a cohort."""
+"""Kueue's own admission: requests for nodes, cohorts, flavors."""
 
+import pytest
 import yaml
 
 from localcluster.binaries.cache import Binaries
@@ -48,31 +49,53 @@ def condition(kind: str) -> Object:
     return {"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": timestamp()}
 
 
-def test_two_queues_of_a_cohort_share_its_quota_fairly(cluster: Cluster, namespace: str) -> None:
-    kueue = cluster.kueue
-    settings = kueue.settings
-    kueue.restart(**settings, fairSharing={"preemptionStrategies": ["LessThanOrEqualToFinalShare"]})
+@pytest.mark.parametrize("is_fair", [False, True])
+@pytest.mark.usefixtures("check_quota")
+def test_a_cohort_lends_its_quota_and_takes_it_back(cluster: Cluster, namespace: str, is_fair: bool) -> None:
+    kueue, settings = cluster.kueue, cluster.kueue.settings
+    sharing = {"fairSharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare"]}} if is_fair else {}
+    kueue.restart(**settings, **sharing)
     cluster.node.seconds = None
-    cohort = {"cohortName": namespace, "preemption": {"reclaimWithinCohort": "Any"}}
-    first, second = (Queue(cluster.api, namespace, 2, 2, name=name) for name in ("first", "second"))
-    for queue in (first, second):
-        queue.change(**cohort)
-    borrowers = [first.submit(f"first-{number}") for number in range(4)]
-    for job in borrowers:
+    rooms = {"owner": [2] * 4, "first": [], "second": []}
+    queues = [Queue(cluster.api, namespace, *workers, name=name) for name, workers in rooms.items()]
+    owner, first, second = queues
+    for queue in queues:
+        queue.change(cohortName=namespace, preemption={"reclaimWithinCohort": "Any"})
+    jobs = [first.submit(f"first-{number}") for number in range(4)]
+    for job in jobs:
         job.wait("Running")
-    assert used_cpu(cluster.api, first.cluster_queue) == 4 * JOB_CPU
-    owners = [second.submit(f"second-{number}") for number in range(4)]
-    wait_for("equal shares", lambda: shares(cluster, first, second) == [2, 2])
-    wait_for("the jobs", lambda: sorted(job.phase for job in owners) == ["Queued"] * 2 + ["Running"] * 2)
-    wait_for("the jobs", lambda: sorted(job.phase for job in borrowers) == ["Queued"] * 2 + ["Running"] * 2)
-    assert shares(cluster, first, second) == [2, 2]
-    for job in (*owners, *borrowers):
+    jobs += [second.submit(f"second-{number}") for number in range(4)]
+    wait_for("equal shares, or none", lambda: shares(*queues) == ([0, 2, 2] if is_fair else [0, 4, 0]))
+    for job in jobs[4:]:
+        job.wait_for_workload("QuotaReserved", status="True" if job.phase == "Running" else "False")
+    jobs += [owner.submit(f"owner-{number}") for number in range(3)]
+    for job in jobs[8:]:
+        job.wait("Running")
+    wait_for_balance(*queues)
+    assert shares(*queues)[0] == 3
+    for job in jobs:
         job.delete()
-    wait_for("the quota to be free", lambda: shares(cluster, first, second) == [0, 0])
+    wait_for_balance(*queues)
     cluster.node.seconds = 0.3
     kueue.restart(**settings)
 
 
-def shares(cluster: Cluster, *queues: Queue) -> list[float]:
+def shares(*queues: Queue) -> list[float]:
     """How many jobs have quota of each queue."""
-    return [used_cpu(cluster.api, queue.cluster_queue) / JOB_CPU for queue in queues]
+    return [used_cpu(queue.api, queue.cluster_queue) / JOB_CPU for queue in queues]
+
+
+@pytest.mark.usefixtures("check_quota")
+def test_a_job_gets_the_nodes_of_the_flavor_that_has_room(cluster: Cluster, namespace: str) -> None:
+    cluster.node.seconds = None
+    queue = Queue(cluster.api, namespace, 2, flavors=("spot", "lasting"))
+    jobs = [queue.submit(f"job-{number}") for number in range(3)]
+    for job, flavor in zip(jobs, ("spot", "lasting"), strict=False):
+        job.wait("Running")
+        assert job.status["queue"]["flavors"] == [f"{namespace}-{flavor}"]
+        assert {pod["spec"]["nodeSelector"]["flavor"] for pod in job.pods().values()} == {flavor}
+    assert "flavor" in jobs[2].wait_queued("Pending")
+    wait_for_balance(queue)
+    cluster.node.seconds = 0.3
+    jobs[1].end("launcher", 0)
+    jobs[2].wait("Succeeded")

@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 
-from support.api_client import JOBS, ROOT, Api, ApiError, job, wait_for
+from support.api_client import JOBS, ROOT, Api, ApiError, Object, job, wait_for
 from support.control_plane.operator_control_plane import OperatorControlPlane
 from support.job_driver import Job, submit
 from support.kueue.controller import Kueue
@@ -151,7 +151,7 @@ def test_an_elastic_job_starts_with_the_workers_that_fit(queue: Queue) -> None:
     job.wait("Succeeded")
 
 
-def test_pods_of_a_topology_wait_for_their_node(queue: Queue, api: Api) -> None:
+def test_pods_of_a_topology_wait_for_their_node_and_end_with_it(queue: Queue) -> None:
     queue.use_topology()
     annotations = {f"{KUEUE}/podset-required-topology": "kubernetes.io/hostname"}
     job = queue.submit(worker={"template": {"metadata": {"annotations": annotations}}})
@@ -162,10 +162,18 @@ def test_pods_of_a_topology_wait_for_their_node(queue: Queue, api: Api) -> None:
         "horovodjob.dev/replica-index",
     )
     assert pods["worker-0"]["metadata"]["annotations"][f"{KUEUE}/workload"] == job.workload["metadata"]["name"]
-    wait_for(
-        "the gates to be removed", lambda: not any(pod["spec"].get("schedulingGates") for pod in job.pods().values())
-    )
+    wait_for("the gates to be removed", lambda: not has_gates(job.pods()))
+    job.advance_to("Running")
+    queue.remove_node()
+    job.wait_queued("NodeFailures")
+    queue.use_topology()
+    wait_for("pods without gates", lambda: len(job.pods()) == 3 and not has_gates(job.pods()))
     finish(job)
+
+
+def has_gates(pods: dict[str, Object]) -> bool:
+    """Whether a pod waits for its node."""
+    return any(pod["spec"].get("schedulingGates") for pod in pods.values())
 
 
 # ---- losing the quota ----------------------------------------------------------------------------------------

@@ -37,12 +37,10 @@ class Queue:
         self.add(name)
 
     def resize(self, *workers: int) -> None:
-        """Gives the first flavor room for jobs of these sizes; the others have none."""
+        """Gives each flavor room for jobs of these sizes."""
         cpu = sum(LAUNCHER_CPU + WORKER_CPU * each for each in workers)
-        flavors = [
-            {"name": flavor, "resources": [{"name": "cpu", "nominalQuota": f"{0 if index else cpu}m"}]}
-            for index, flavor in enumerate(self._flavors)
-        ]
+        resources = [{"name": "cpu", "nominalQuota": f"{cpu}m"}]
+        flavors = [{"name": flavor, "resources": resources} for flavor in self._flavors]
         groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
         self.change(resourceGroups=groups)
 
