@@ -40,6 +40,11 @@ class FakeCluster(ControlPlane):
         self._run("kwok", self._kwok_command(binaries))
         wait_for("the fake nodes", lambda: self._has_ready_nodes(api))
 
+    @property
+    def pids(self) -> dict[str, int]:
+        """The process ids of all its processes."""
+        return {name: process.pid for name, process in self._processes.items()}
+
     def _has_ready_nodes(self, api: Api) -> bool:
         """Whether kwok has taken all nodes. Raises ClusterError with its last words where it has ended."""
         self._explain()

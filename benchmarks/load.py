@@ -2,10 +2,10 @@
 
     .venv/bin/python benchmarks/load.py [ROW ...] [--systems floor operator] [--rounds 3] [--scale 0.1]
 
-Rows: burst-200, burst-1000, wide, mixed, history, idle, queued, queued-strict; all without a name. Each system of a row
-has a control plane, a scheduler and kwok of its own, which this program starts and ends; kwok is built at the first
-run. The environment variable MPI_OPERATOR adds the mpi-operator with this path. `floor+status` is the floor with status
-writes and events.
+Rows: burst-200, burst-1000, wide, mixed, history, idle, queued, queued-strict, queued-limited; all without a name. Each
+system of a row has a control plane, a scheduler and kwok of its own, which this program starts and ends; kwok is built
+at the first run. The environment variable MPI_OPERATOR adds the mpi-operator with this path. `floor+status` is the
+floor with status writes and events.
 Exit status: 0 if all targets are met, 1 if not.
 """
 
@@ -64,6 +64,8 @@ TARGETS = (
     Target("history", "start to first new pod, s", 2),
     Target("history", "memory, peak, MB", 95),
     Target("history", "etcd, of the finished jobs, MB", 60),
+    Target("queued", "queued: time to beside Kueue", 1.15),
+    Target("queued", "calls over the budget", 0),
     Target("idle", "memory, MB", 75),
     Target("idle", "calls but Lease renewals", 0),
 )

@@ -2,17 +2,19 @@
 
 import asyncio
 import copy
+import os
 import statistics
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 from audit import answered, budget, calls, requested
 from etcd_size import compacted_size_mb
-from load_queue import queue_of
+from load_queue import UNLIMITED, queue_of
 from load_systems import NAMESPACE, Floor, FloorWithStatus, MpiOperatorSystem, OperatorSystem, System
 from observer import Milestone, Object, ObservedJob
 from usage import memory_mb, peak_memory_mb, processor_seconds
@@ -368,20 +370,66 @@ class Idle(Row):
         }
 
 
+class ProcessorTime:
+    """The processor time that each process uses for a job of a stretch of time."""
+
+    def __init__(self, pids: dict[str, int]) -> None:
+        self._pids, self._before = pids, {name: processor_seconds(pid) for name, pid in pids.items()}
+
+    def figures(self, stretch: str, jobs: int) -> Figures:
+        """Milliseconds a job."""
+        used = {name: processor_seconds(pid) - self._before[name] for name, pid in self._pids.items()}
+        return {
+            f"{stretch}: {name}, ms": seconds / jobs * 1000
+            for name, seconds in (used | {"all": sum(used.values())}).items()
+        }
+
+
 @dataclass(frozen=True)
 class Queued(Row):
-    """Jobs in a queue that has room for some of them, beside the same jobs without one, as many at a time."""
+    """Jobs in a queue that has room for some of them, and the same jobs without one, as many at a time.
+
+    Those without one run twice: in a cluster without Kueue, and beside it, for its webhooks see every pod.
+    """
 
     jobs: int
     room: int
     strategy: str = "BestEffortFIFO"
+    limits: dict[str, Any] = field(default_factory=lambda: UNLIMITED)
     workers = 2
     systems = (OperatorSystem.name,)
 
     async def run(self, system: System, scale: float) -> Figures:
         """Without a queue, the user submits a job when one has ended; with it, all at once."""
         assert isinstance(system, OperatorSystem)
-        count, places = max(1, round(self.jobs * scale)), asyncio.Semaphore(self.room)
+        count = max(1, round(self.jobs * scale))
+        pids = {**system.cluster.pids, "operator": system.operator.pid, "this program": os.getpid()}
+        found = await self._alone(system, "without Kueue", count, pids)
+        with queue_of(system.cluster, NAMESPACE, [self.workers] * self.room, self.limits) as (queue, kueue):
+            pids["Kueue"] = kueue.pid
+            queue.change(queueingStrategy=self.strategy)
+            # The operator reads the queue's objects once.
+            await guarded(system, reach([await system.submit_to(queue, "first", self.workers)], *system.end))
+            found |= await self._alone(system, "beside Kueue", count, pids)
+            usage, used, jobs = Usage(system), ProcessorTime(pids), list[ObservedJob]()
+            since = moment()
+
+            async def all_queued() -> None:
+                names = numbered("queued", count)
+                jobs.extend(await asyncio.gather(*(system.submit_to(queue, name, self.workers) for name in names)))
+                await reach(jobs, *system.end)
+
+            await guarded(system, all_queued())
+            await last_calls(system)
+            found["queued: jobs/s"] = self._rate(jobs, system)
+            for other in ("without Kueue", "beside Kueue"):
+                found[f"queued: time to {other}"] = found[f"{other}: jobs/s"] / found["queued: jobs/s"]
+            found["Kueue's API calls a job"] = sum(calls(system.cluster.audit_log, "kueue", since).values()) / count
+            found |= used.figures("queued", count) | usage.figures(count)
+            return found | usage.over_budget(count, self.workers, is_queued=True)
+
+    async def _alone(self, system: OperatorSystem, stretch: str, count: int, pids: dict[str, int]) -> Figures:
+        places, used = asyncio.Semaphore(self.room), ProcessorTime(pids)
 
         async def alone(name: str) -> ObservedJob:
             async with places:
@@ -392,27 +440,13 @@ class Queued(Row):
         jobs: list[ObservedJob] = []
 
         async def all_alone() -> None:
-            jobs.extend(await asyncio.gather(*(alone(name) for name in numbered("alone", count))))
+            jobs.extend(
+                await asyncio.gather(*(alone(name) for name in numbered(stretch.replace(" ", "-").lower(), count)))
+            )
 
         await guarded(system, all_alone())
         await last_calls(system)
-        found = {"jobs/s without a queue": self._rate(jobs, system)}
-        with queue_of(system.cluster, NAMESPACE, [self.workers] * self.room) as queue:
-            queue.change(queueingStrategy=self.strategy)
-            # The operator reads the queue's objects once.
-            await guarded(system, reach([await system.submit_to(queue, "first", self.workers)], *system.end))
-            usage, jobs = Usage(system), []
-
-            async def all_queued() -> None:
-                names = numbered("queued", count)
-                jobs.extend(await asyncio.gather(*(system.submit_to(queue, name, self.workers) for name in names)))
-                await reach(jobs, *system.end)
-
-            await guarded(system, all_queued())
-            await last_calls(system)
-            found["jobs/s"] = self._rate(jobs, system)
-            found["jobs/s to those without a queue"] = found["jobs/s"] / found["jobs/s without a queue"]
-            return found | usage.figures(len(jobs)) | usage.over_budget(len(jobs), self.workers, is_queued=True)
+        return {f"{stretch}: jobs/s": self._rate(jobs, system)} | used.figures(stretch, count)
 
     def _rate(self, jobs: list[ObservedJob], system: System) -> float:
         ended = max(job.moments[milestone] for job in jobs for milestone in system.end)
@@ -428,4 +462,5 @@ ROWS: dict[str, Row] = {
     "idle": Idle(60),
     "queued": Queued(200, 20),
     "queued-strict": Queued(200, 20, "StrictFIFO"),
+    "queued-limited": Queued(200, 20, limits={}),
 }
