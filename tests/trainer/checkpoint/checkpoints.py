@@ -9,6 +9,7 @@ import numpy as np
 
 from horovodjob_trainer.checkpoint.checkpoint_file import CheckpointLayout, training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
+from horovodjob_trainer.checkpoint.program import TRAINER
 from horovodjob_trainer.checkpoint.run_selection import RunSettings
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.checkpoint.writer import CheckpointWriter, WritePolicy
@@ -51,8 +52,8 @@ def open_directory(
     directory: Path, *, resume: bool, settings: Any = None, job: str = "", attempt: int = 1
 ) -> OutputDirectory:
     launch = Launch(attempt=attempt, job=job, job_name=f"training/{job}")
-    run_settings, when = RunSettings(settings or SETTINGS), "auto" if resume else "never"
-    return open_output_directory(directory, "model", run_settings, launch=launch, resume=when, log=log_lines.append)
+    run_settings, when, log = RunSettings(settings or SETTINGS), "auto" if resume else "never", log_lines.append
+    return open_output_directory(directory, "model", run_settings, TRAINER, launch=launch, resume=when, log=log)
 
 
 def restore(output: OutputDirectory, model: Any) -> RunState | None:

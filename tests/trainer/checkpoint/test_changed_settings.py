@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
+from horovodjob_trainer.checkpoint.program import TRAINER
 from horovodjob_trainer.checkpoint.run_selection import RunSettings
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.errors import OutputError
@@ -38,6 +39,7 @@ def start(directory: Path, changed: Any = None, *, attempt: int = 1, resume: str
         directory,
         "model",
         RunSettings(SETTINGS | (changed or {}), frozenset({"learning_rate", "data"})),
+        TRAINER,
         launch=Launch(attempt=attempt, job=job, job_name=f"training/{job}"),
         resume=resume,
         log=log_lines.append,

@@ -16,7 +16,9 @@ from horovodjob_trainer.checkpoint.checkpoint_file import (
     training_variables,
 )
 from horovodjob_trainer.checkpoint.earlier_runs import checkpoint_files, forget_earlier_run, place_run
+from horovodjob_trainer.checkpoint.heartbeat import Heartbeat
 from horovodjob_trainer.checkpoint.ownership import check_owner, next_owner, release_directory, write_owner
+from horovodjob_trainer.checkpoint.program import Program
 from horovodjob_trainer.checkpoint.run_file import RUN_FILE, write_run_file
 from horovodjob_trainer.checkpoint.run_selection import RunSettings, Start, select_run
 from horovodjob_trainer.checkpoint.run_state import RunState
@@ -34,16 +36,18 @@ class OutputDirectory:
 
     Each checkpoint contains the identity. A run therefore never resumes from files of an earlier run in the directory.
     Each start of the run has a new `token`. Before each write, the run checks that no later start owns the directory.
+    `program` is the one that keeps the run.
     """
 
     directory: Path
     run: str
     model_name: str
     token: str
+    program: Program
 
     def check_owner(self) -> None:
         """Raise OutputError if a run that started later owns the directory."""
-        check_owner(self.directory, self.token)
+        check_owner(self.directory, self.token, self.program)
 
     @contextmanager
     def write(self, target: Path) -> Iterator[Path]:
@@ -117,7 +121,8 @@ class OutputDirectory:
         if files := checkpoint_files(self.directory):
             raise OutputError(f"no checkpoint of the unfinished run in {self.directory} can be used, such as "
                               f"{files[0].name}: {last_error}; start it with the model and the files of the run, or "
-                              "use --resume never for a new run, which keeps its checkpoints")  # fmt: skip
+                              f"use {self.program.resume_never} for a new run, which keeps its "
+                              "checkpoints")  # fmt: skip
         return None
 
     def finish(self) -> None:
@@ -130,26 +135,36 @@ class OutputDirectory:
         release_directory(self.directory)
 
 
+@contextmanager
+def active(output: OutputDirectory | None) -> Iterator[None]:
+    """Within this context, the run is active: a different job does not start in its directory."""
+    heartbeat = None if output is None else Heartbeat(output.directory, output.token).start()
+    try:
+        yield
+    finally:
+        if heartbeat is not None:
+            heartbeat.stop()
+
+
 def open_output_directory(
     directory: Path,
     model_name: str,
     settings: RunSettings,
+    program: Program,
     *,
     launch: Launch,
     resume: str,
     log: Callable[[str], None],
-    keeps_run: bool = False,
 ) -> OutputDirectory:
     """Create the directory if necessary, make this run its owner, and store the identity of the run in it.
 
-    Checkpoints of other runs in it are moved to folders of their own. With `keeps_run`, the first attempt of a job also
-    refuses to leave an unfinished run with other settings. Raises OutputError.
+    Checkpoints of other runs in it are moved to folders of their own. Raises OutputError.
     """
     try:
         (directory / MODEL_DIRECTORY).mkdir(parents=True, exist_ok=True)
-        owner, is_same_job = next_owner(directory, launch)
-        start = Start(directory, settings, resume, is_restart=keeps_run or launch.attempt > 1 or is_same_job)
-        selected = select_run(start, log)
+        owner, is_same_job = next_owner(directory, launch, program)
+        is_restart = program.keeps_run or launch.attempt > 1 or is_same_job
+        selected = select_run(Start(directory, settings, resume, is_restart, program), log)
         run = selected or secrets.token_hex(8)
         write_owner(directory, owner)
         for folder in (directory, directory / MODEL_DIRECTORY):
@@ -158,8 +173,9 @@ def open_output_directory(
         write_run_file(directory, run, settings.values, writer=owner.token)
         forget_earlier_run(directory, run)
     except OSError as error:
-        raise OutputError(f"cannot write to {directory}: {error.strerror or error}; use another --dir") from error
-    return OutputDirectory(directory, run, model_name, owner.token)
+        reason = error.strerror or error
+        raise OutputError(f"cannot write to {directory}: {reason}; use {program.another_directory}") from error
+    return OutputDirectory(directory, run, model_name, owner.token, program)
 
 
 def _skip_message(path: Path, error: Exception) -> str:

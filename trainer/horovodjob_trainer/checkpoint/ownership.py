@@ -7,6 +7,7 @@ from pathlib import Path
 
 from horovodjob_trainer.atomic_file import atomic_write
 from horovodjob_trainer.checkpoint.heartbeat import FRESH_SECONDS, heartbeat_age
+from horovodjob_trainer.checkpoint.program import Program
 from horovodjob_trainer.errors import OutputError
 from horovodjob_trainer.launch import Launch, hostname
 
@@ -29,7 +30,7 @@ class Owner:
     superseded: tuple[str, ...]
 
 
-def next_owner(directory: Path, launch: Launch) -> tuple[Owner, bool]:
+def next_owner(directory: Path, launch: Launch, program: Program) -> tuple[Owner, bool]:
     """This run as owner of the directory, and whether the present owner is a start of the same job.
 
     Raises OutputError for a superseded run, and while a different job is active in the directory.
@@ -40,10 +41,11 @@ def next_owner(directory: Path, launch: Launch) -> tuple[Owner, bool]:
             raise OutputError(f"attempt {previous.attempt} of this job uses {directory}; this is attempt "
                               f"{launch.attempt}, which started too late")  # fmt: skip
         if launch.job in previous.superseded:
-            raise OutputError(f"{previous.description} has replaced this job in {directory}; use another --dir, or "
-                              f"delete {directory / OWNER_FILE} to continue with this job")  # fmt: skip
+            raise OutputError(f"{previous.description} has replaced this job in {directory}; use "
+                              f"{program.another_directory}, or delete {directory / OWNER_FILE} to continue with this "
+                              "job")  # fmt: skip
         if launch.job != previous.job:
-            _check_inactive(directory, previous)
+            _check_inactive(directory, previous, program)
         superseded = [*previous.superseded, *([previous.job] if previous.job not in ("", launch.job) else ())]
     owner = Owner(
         token=secrets.token_hex(8),
@@ -61,7 +63,7 @@ def write_owner(directory: Path, owner: Owner) -> None:
         path.write_text(json.dumps(asdict(owner)) + "\n")
 
 
-def check_owner(directory: Path, token: str) -> None:
+def check_owner(directory: Path, token: str, program: Program) -> None:
     """Raise OutputError if a run that started later owns the directory."""
     owner = _read_owner(directory)
     if owner is None:
@@ -69,15 +71,15 @@ def check_owner(directory: Path, token: str) -> None:
                           "because it was deleted; this run ends, as it no longer owns the directory")  # fmt: skip
     if owner.token != token:
         raise OutputError(f"{owner.description} started later and also writes to {directory}, so this run ends; use "
-                          "another --dir for each job")  # fmt: skip
+                          f"{program.another_directory} for each job")  # fmt: skip
 
 
-def _check_inactive(directory: Path, owner: Owner) -> None:
+def _check_inactive(directory: Path, owner: Owner, program: Program) -> None:
     age = heartbeat_age(directory, owner.token)
     if age is not None and age < FRESH_SECONDS:
         raise OutputError(
-            f"{owner.description} is active in {directory}: its last heartbeat was {age:.0f} s ago; use another --dir, "
-            f"or, if it was killed, start again in {FRESH_SECONDS - age:.0f} s"
+            f"{owner.description} is active in {directory}: its last heartbeat was {age:.0f} s ago; use "
+            f"{program.another_directory}, or, if it was killed, start again in {FRESH_SECONDS - age:.0f} s"
         )
 
 

@@ -11,13 +11,14 @@ from horovodjob_trainer.checkpoint.earlier_runs import (
     find_earlier_run,
     run_of_checkpoint,
 )
+from horovodjob_trainer.checkpoint.program import Program
 from horovodjob_trainer.checkpoint.run_file import RUN_FILE, RunFile, read_run_file, summary
 from horovodjob_trainer.errors import OutputError
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """The settings that define what a run trains. With `--resume continue`, those in `changeable` can change."""
+    """The settings that define what a run trains. With `resume` "continue", those in `changeable` can change."""
 
     values: Mapping[str, Any]
     changeable: frozenset[str] = frozenset()
@@ -25,7 +26,7 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A start of the trainer in a directory.
+    """A start of a program in a directory.
 
     `resume` is the setting of this name. A restart is a later attempt of a job.
     """
@@ -34,6 +35,7 @@ class Start:
     settings: RunSettings
     resume: str
     is_restart: bool
+    program: Program
 
 
 def select_run(start: Start, log: Callable[[str], None]) -> str | None:
@@ -65,17 +67,19 @@ def _changed_run(start: Start, stored: RunFile, log: Callable[[str], None]) -> s
         log(f"Continuing the unfinished run with other settings: {summary(changes)}")
         return stored.run
     if start.resume == "continue" or start.is_restart:
-        raise OutputError(f"{difference}. {_choices(fixed)}")
+        raise OutputError(f"{difference}. {_choices(fixed, start.program)}")
     folder = start.directory / EARLIER_RUNS / stored.run
     log(f"Not resuming: {difference}. Its checkpoints are now in {folder}; a start with its settings resumes it")
     return None
 
 
-def _choices(fixed: list[str]) -> str:
-    others = "start it with the earlier settings, or use --resume never for a new run, which keeps its checkpoints"
+def _choices(fixed: list[str], program: Program) -> str:
+    new = f"use {program.resume_never} for a new run, which keeps its checkpoints"
+    others = f"start it with the earlier settings, or {new}"
     if fixed:
         return f"It cannot continue with another {' or '.join(fixed)}: {others}"
-    return f"It does not start from the beginning: use --resume continue to continue with the new settings, {others}"
+    continued = f"use {program.resume_continue} to continue with the new settings"
+    return f"It does not start from the beginning: {continued}, {others}"
 
 
 def _stored_run(start: Start) -> RunFile | None:
@@ -85,7 +89,7 @@ def _stored_run(start: Start) -> RunFile | None:
         if start.is_restart and checkpoint_files(start.directory):
             raise OutputError(
                 f"{start.directory / RUN_FILE} is damaged, so the run of the checkpoints is unknown; restore it, or "
-                "use --resume never for a new run, which keeps them"
+                f"use {start.program.resume_never} for a new run, which keeps them"
             ) from error
         return None
 

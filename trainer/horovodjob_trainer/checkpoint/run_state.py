@@ -72,6 +72,12 @@ class RunState:
         """Number of completed steps of the current epoch."""
         return (self.position - self.epoch * self.epoch_examples) // job_batch
 
+    def place(self, job_batch: int) -> str:
+        """The completed epochs and steps, for messages."""
+        step = self.step_in_epoch(job_batch)
+        steps = f" and {step} step{'' if step == 1 else 's'}" if step else ""
+        return f"epoch {self.epoch}{steps}"
+
     def advance(self, job_batch: int, ranks: int) -> None:
         """Record a step of these ranks, in which they consume `job_batch` examples."""
         before = self.position // self.epoch_examples

@@ -44,6 +44,7 @@ class CheckpointWriter:
         self, output: OutputDirectory, layout: CheckpointLayout, policy: WritePolicy, log: Callable[[str], None]
     ) -> None:
         self.output, self.layout, self.policy, self.log = output, layout, policy, log
+        self._names = output.program
         self._problem: str | None = None
         own = output.own_checkpoints()
         self._own_paths = [path for _, path in own]
@@ -61,7 +62,9 @@ class CheckpointWriter:
     def problem(self) -> str | None:
         """The reason why the run cannot continue."""
         if self._problem is None and self.is_writing and self._write_seconds >= self.policy.failure_seconds:
-            return f"{self._pending_text()}, so the run ends (--checkpoint-failure-seconds); repair the volume of --dir"
+            return (
+                f"{self._pending_text()}, so the run ends ({self._names.failure_seconds}); repair {self._names.volume}"
+            )
         return self._problem
 
     @property
@@ -190,7 +193,8 @@ class CheckpointWriter:
     def _record_failure(self, path: Path, error: Exception) -> None:
         now, limit = time.monotonic(), self.policy.failure_seconds
         problem = f"cannot write the checkpoint {path}: {_reason(error)}"
-        remedy = "free space or repair the volume of --dir" if self._is_finite else "try a lower --learning-rate"
+        space = f"free space or repair {self._names.volume}"
+        remedy = space if self._is_finite else f"try a lower {self._names.learning_rate}"
         self._failing_since, self._failure = self._failing_since or now, problem
         delay = min(RETRY_SECONDS, limit / 3)
         self._next_try = now + delay
@@ -199,7 +203,7 @@ class CheckpointWriter:
         else:
             self._problem = (
                 f"{problem}; no write has succeeded for {now - self._failing_since:.0f} s, so the run ends "
-                f"(--checkpoint-failure-seconds); {remedy}"
+                f"({self._names.failure_seconds}); {remedy}"
             )
 
     def _delete_old_checkpoints(self, state: RunState) -> None:

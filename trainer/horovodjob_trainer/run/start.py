@@ -3,12 +3,13 @@
 from horovodjob_trainer import hvd
 from horovodjob_trainer.checkpoint.checkpoint_file import training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
+from horovodjob_trainer.checkpoint.program import TRAINER
 from horovodjob_trainer.checkpoint.run_selection import RunSettings
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.launch import Launch
 from horovodjob_trainer.run.ranks import call_on_all_ranks
-from horovodjob_trainer.run.setup import Setup, counted
+from horovodjob_trainer.run.setup import Setup
 
 # With other values, the variables or the order of the examples in a checkpoint would not be those of the run.
 FIXED = ("dataset", "model", "init_from", "freeze", "normalize", "precision", "ema", "accumulate", "optimizer", "seed")
@@ -29,7 +30,7 @@ def initial_state(setup: Setup, launch: Launch) -> tuple[OutputDirectory | None,
         if hvd.rank() != 0:
             return None, None
         directory, name, resume = configuration.dir, configuration.model_name, configuration.resume
-        output = open_output_directory(directory, name, settings, launch=launch, resume=resume, log=log)
+        output = open_output_directory(directory, name, settings, TRAINER, launch=launch, resume=resume, log=log)
         return output, output.restore(training_variables(setup.model), log)
 
     output, checkpoint = call_on_all_ranks(opened, launch)
@@ -48,9 +49,8 @@ def _starting_state(setup: Setup, checkpoint: RunState | None, launch: Launch) -
     checkpoint.epochs = configuration.epochs
     if checkpoint.epoch_examples != setup.dataset.train.samples:
         checkpoint.use_data(setup.dataset.train.samples)
-    step = checkpoint.step_in_epoch(configuration.batch_size * size)
-    steps = f" and {counted(step, 'step')}" if step else ""
-    setup.log(f"Attempt {launch.attempt}: resuming after epoch {checkpoint.epoch}{steps}")
+    place = checkpoint.place(configuration.batch_size * size)
+    setup.log(f"Attempt {launch.attempt}: resuming after {place}")
     return checkpoint
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from horovodjob_trainer import hvd
 from horovodjob_trainer.checkpoint.checkpoint_file import training_variables
-from horovodjob_trainer.checkpoint.heartbeat import Heartbeat
-from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
+from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, active
+from horovodjob_trainer.checkpoint.program import TRAINER
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.launch import Launch
@@ -34,7 +34,7 @@ def train(configuration: Configuration, launch: Launch, termination: Termination
     """
     setup = set_up(configuration, launch, termination)
     output, state = initial_state(setup, launch)
-    with _heartbeat(output):
+    with active(output):
         _train(setup, launch, output, state)
 
 
@@ -52,24 +52,13 @@ def _train(setup: Setup, launch: Launch, output: OutputDirectory | None, state: 
 def _train_elastic(setup: Setup, launch: Launch, shared: Any) -> None:
     """Train with the current ranks from their shared state. Horovod calls it again when the ranks change."""
     directory, model_name = setup.configuration.dir, setup.configuration.model_name
-    output = OutputDirectory(directory, shared.run, model_name, shared.token) if hvd.rank() == 0 else None
+    output = OutputDirectory(directory, shared.run, model_name, shared.token, TRAINER) if hvd.rank() == 0 else None
     setup.log(f"Training with {counted(hvd.size(), 'rank')} after step {shared.state.step}")
     setup.log_learning_rate()
     reporter = _reporter(setup, launch, output)
     loop = Loop(setup, shared.state, output=output, reporter=reporter, commit=shared.commit)
-    with _heartbeat(output):  # rank 0 may be another process than at the start
+    with active(output):  # rank 0 may be another process than at the start
         _train_to_end(setup, loop, output, launch)
-
-
-@contextmanager
-def _heartbeat(output: OutputDirectory | None) -> Iterator[None]:
-    """Within this context, the run is active: a different job does not start in its directory."""
-    heartbeat = None if output is None else Heartbeat(output.directory, output.token).start()
-    try:
-        yield
-    finally:
-        if heartbeat is not None:
-            heartbeat.stop()
 
 
 def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, launch: Launch) -> None:

@@ -18,11 +18,11 @@ from horovodjob_trainer.run.scripts.passes import Passes
 ORDER_PROBLEM = (
     "the dataset has other batches than the run had before it was interrupted: seed each shuffle, for example with "
     "keras.utils.set_random_seed, sort lists of files, let map() draw only numbers of tf.random.stateless_*, or use "
-    "hvd.Examples; --resume continue ignores it"
+    'hvd.Examples; resume="continue" ignores it'
 )
 ARRAYS_PROBLEM = (
     "the arrays of hvd.Examples are not those with which the run began, so their order is another one: pass the same "
-    "arrays, for example from sorted lists of files; --resume continue ignores it"
+    'arrays, for example from sorted lists of files; resume="continue" ignores it'
 )
 ARRAYS = "arrays in hvd.Examples"  # the name in messages
 KEPT_ORDERS = 8  # more than the batches that are read ahead for a GPU

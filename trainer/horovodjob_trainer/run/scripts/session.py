@@ -2,17 +2,17 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import absl.logging
 
 from horovodjob_trainer import hvd
-from horovodjob_trainer.checkpoint.heartbeat import Heartbeat
+from horovodjob_trainer.checkpoint.output_directory import active
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.checkpoint.writer import WritePolicy
-from horovodjob_trainer.errors import DataError, JobError, Terminated
+from horovodjob_trainer.errors import DataError, Terminated
 from horovodjob_trainer.launch import Launch
 from horovodjob_trainer.reporting.best_values import BestValues, declared_modes, own_mode, record_ends
 from horovodjob_trainer.reporting.metric_values import all_values
@@ -31,16 +31,6 @@ from horovodjob_trainer.run.training_position import training_position
 from horovodjob_trainer.watch.activity import ACTIVITY
 from horovodjob_trainer.watch.sections import Section
 from horovodjob_trainer.watch.start import watched
-
-# The options of the training program in messages, and the arguments of a script in their place.
-ARGUMENTS = {
-    "--resume never": 'resume="never"',
-    "--resume continue": 'resume="continue"',
-    "--checkpoint-failure-seconds": "failure_seconds",
-    "--learning-rate": "learning rate",
-    "another --dir": "another directory",
-    "the volume of --dir": "its volume",
-}
 
 
 class Session:
@@ -208,52 +198,34 @@ def open_session(
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
     variables = [*model.weights, *(each for optimizer in optimizers for each in optimizer.variables)]
-    with script_errors(), watched(hvd):  # the share of the directory can hang
+    with watched(hvd):  # the share of the directory can hang
         compare_ranks(options, batches, epochs)
         output, state = start(options, batches, optimizers, variables, epochs)
         termination = Termination()
         termination.grace_seconds = options.grace_seconds
-        heartbeat = nullcontext() if output is None else Heartbeat(output.directory, output.token).start()
-        session = None
-        try:
-            with termination.handled():
-                hvd.broadcast_variables(variables, root_rank=0)
-                with _quiet_keras():
-                    checkpoints = StepCheckpoints(
-                        model,
-                        optimizers,
-                        variables,
-                        state,
-                        job_batch=batches.job_batch,
-                        every_steps=options.every_steps,
-                        output=output,
-                        policy=WritePolicy(options.keep, options.every_seconds, options.failure_seconds),
-                        termination=termination,
-                        coordination=Coordination(),
-                        log=log,
-                    )
-                checkpoints.restore_seeds()
-                session = Session(options, batches, model, state, checkpoints)
+        with active(output), ExitStack() as at_end, termination.handled():
+            hvd.broadcast_variables(variables, root_rank=0)
+            with _quiet_keras():
+                checkpoints = StepCheckpoints(
+                    model,
+                    optimizers,
+                    variables,
+                    state,
+                    job_batch=batches.job_batch,
+                    every_steps=options.every_steps,
+                    output=output,
+                    policy=WritePolicy(options.keep, options.every_seconds, options.failure_seconds),
+                    termination=termination,
+                    coordination=Coordination(),
+                    log=log,
+                )
+            checkpoints.restore_seeds()
+            session = Session(options, batches, model, state, checkpoints)
+            at_end.callback(session.close)
+            try:
                 yield session
-        finally:
-            if session is not None:
-                session.close()
-            if isinstance(heartbeat, Heartbeat):
-                heartbeat.stop()
-
-
-@contextmanager
-def script_errors() -> Iterator[None]:
-    """Convert the errors of a run to those of a script: messages name its arguments, and SIGTERM ends the process."""
-    try:
-        yield
-    except Terminated as error:
-        raise SystemExit(error.exit_code) from None
-    except JobError as error:
-        text = str(error)
-        for option, argument in ARGUMENTS.items():
-            text = text.replace(option, argument)
-        raise JobError(text) from None
+            except Terminated as error:
+                raise SystemExit(error.exit_code) from None
 
 
 def check_ranks() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from horovodjob_trainer import hvd
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
+from horovodjob_trainer.checkpoint.program import SCRIPT
 from horovodjob_trainer.checkpoint.run_file import read_run_file
 from horovodjob_trainer.checkpoint.run_selection import RunSettings
 from horovodjob_trainer.checkpoint.run_state import RunState
@@ -60,7 +61,7 @@ def start(
         if options.resume != "never":
             _check_program(options.directory)
         output = open_output_directory(
-            options.directory, "", settings, launch=launch, resume=options.resume, log=log, keeps_run=True
+            options.directory, "", settings, SCRIPT, launch=launch, resume=options.resume, log=log
         )
         state = output.restore(variables, log)
         if state is not None:
@@ -79,9 +80,7 @@ def start(
         return output, state
     state.stopped &= epochs <= state.epochs  # more epochs continue a run that a callback has ended
     state.epochs, state.rates = epochs, rates
-    step = state.step_in_epoch(batches.job_batch)
-    steps = f" and {step} step{'' if step == 1 else 's'}" if step else ""
-    log(f"Resuming the run in {options.directory} after epoch {state.epoch}{steps}")
+    log(f"Resuming the run in {options.directory} after {state.place(batches.job_batch)}")
     return output, state
 
 
@@ -108,4 +107,4 @@ def _check_program(directory: Path) -> None:
         stored = read_run_file(directory)
         if stored is not None and stored.settings.get("program") != PROGRAM:
             raise OutputError(f"{directory} contains the unfinished run of another program: use another directory, or "
-                              "--resume never for a new run, which keeps its checkpoints")  # fmt: skip
+                              f"{SCRIPT.resume_never} for a new run, which keeps its checkpoints")  # fmt: skip
