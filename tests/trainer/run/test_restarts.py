@@ -75,3 +75,8 @@ def test_arguments_of_callbacks_that_the_script_changes_have_their_new_values(fo
 def test_callbacks_that_a_run_cannot_keep_are_refused(found: dict[str, Any]) -> None:
     assert found["backup error"].endswith("the run itself continues; remove BackupAndRestore")
     assert found["half error"] == "ValueError: the callback Half needs both get_run_state and set_run_state"
+
+
+def test_the_speed_of_an_epoch_excludes_its_validation(found: dict[str, Any]) -> None:
+    reported, measured = found["seconds"]
+    assert reported < measured + 1

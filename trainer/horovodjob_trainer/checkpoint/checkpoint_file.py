@@ -87,9 +87,10 @@ class CheckpointDescription:
     datasets: tuple[tuple[str, int], ...]
 
 
-def training_variables(model: Any) -> list[Any]:
-    """The variables that training changes: the weights, then the variables of the optimizers that it uses."""
-    return [*model.weights, *(each for optimizer in used_optimizers(model) for each in optimizer.variables)]
+def training_variables(model: Any, optimizers: Sequence[Any] | None = None) -> list[Any]:
+    """The variables that training changes: the weights, then the variables of the optimizers, by default its own."""
+    used = used_optimizers(model) if optimizers is None else optimizers
+    return [*model.weights, *(each for optimizer in used for each in optimizer.variables)]
 
 
 def size_bytes(variables: Sequence[Any]) -> int:

@@ -29,12 +29,14 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 class WritePolicy:
     """When to write and to delete checkpoints, and how long to continue while no write succeeds.
 
-    `keep` is the number of newest checkpoints to keep. A checkpoint is due `interval_seconds` after the last one.
+    `keep` is the number of newest checkpoints to keep. A checkpoint is due `interval_seconds` after the last one, and
+    after each `every_steps` steps.
     """
 
     keep: int
     interval_seconds: float
     failure_seconds: float
+    every_steps: int | None = None
 
 
 class CheckpointWriter:

@@ -8,10 +8,16 @@ import tensorflow as tf
 
 from horovodjob_trainer import hvd
 from horovodjob_trainer.data import Ranks
-from horovodjob_trainer.errors import JobError, TrainerError
+from horovodjob_trainer.errors import JobError, TrainerError, one_line
 from horovodjob_trainer.launch import Launch, check_gpus, gpus_of_container, hostname
 
 T = TypeVar("T")
+
+
+def log(text: str) -> None:
+    """Print the line on rank 0."""
+    if hvd.is_initialized() and hvd.rank() == 0:  # read each time: elastic Horovod assigns new ranks
+        print(one_line(text), flush=True)
 
 
 def call_on_all_ranks(action: Callable[[], T], launch: Launch) -> T:
@@ -30,6 +36,22 @@ def call_on_all_ranks(action: Callable[[], T], launch: Launch) -> T:
     if failures:
         rank, text = failures[0]
         raise JobError(text if len(failures) == len(problems) or rank == 0 else f"rank {rank}: {text}")
+    return value  # type: ignore[return-value]
+
+
+def check_on_all_ranks(action: Callable[[], T]) -> T:
+    """The result of the action. If it raises an exception on a rank, the other ranks raise JobError with its text."""
+    value, own = None, None
+    try:
+        value = action()
+    except Exception as error:
+        own = error
+    problems = hvd.allgather_object(own and f"{type(own).__name__}: {own}", name="run_check")
+    if own is not None:
+        raise own
+    for rank, problem in enumerate(problems):
+        if problem is not None:
+            raise JobError(f"rank {rank}: {problem}")
     return value  # type: ignore[return-value]
 
 

@@ -26,16 +26,17 @@ def save_models(setup: Setup, loop: Loop, output: OutputDirectory) -> None:
     Old checkpoints make room for them. Raises OutputError when no try has succeeded for --checkpoint-failure-seconds.
     After SIGTERM, the end of the grace period ends the process.
     """
-    assert loop.checkpoints is not None
-    if loop.checkpoints.is_writing:  # the models would not be written either
-        raise OutputError(loop.checkpoints.problem or f"{output.directory} does not respond")
+    checkpoints = loop.writer
+    assert checkpoints is not None
+    if checkpoints.is_writing:  # the models would not be written either
+        raise OutputError(checkpoints.problem or f"{output.directory} does not respond")
     limit, start = setup.configuration.checkpoint_failure_seconds, time.monotonic()
     while True:
         try:
             _save_once(setup, loop, output)
             return
         except VolumeError as error:
-            if loop.checkpoints.make_room(loop.state):
+            if checkpoints.make_room(loop.state):
                 continue
             if time.monotonic() - start >= limit:
                 raise

@@ -13,7 +13,7 @@ from horovodjob_trainer.data import Elements, load_dataset
 from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.data.reading.augmentation import Augmentation
 from horovodjob_trainer.data.source import Dataset, Source
-from horovodjob_trainer.errors import DataError, JobError, one_line
+from horovodjob_trainer.errors import DataError, JobError
 from horovodjob_trainer.launch import Launch, hostname, threads_per_rank, usable_cores
 from horovodjob_trainer.run.augmentation.mixing import batch_mixing
 from horovodjob_trainer.run.initial_weights import freeze_layers, load_initial_weights
@@ -30,7 +30,7 @@ from horovodjob_trainer.run.pipeline import (
     training_batches,
 )
 from horovodjob_trainer.run.precision import dtype_policy
-from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, loading_ranks
+from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, loading_ranks, log
 from horovodjob_trainer.run.step import as_it_is
 from horovodjob_trainer.run.termination import Termination
 from horovodjob_trainer.watch.start import watch_setup
@@ -125,25 +125,25 @@ def set_up(configuration: Configuration, launch: Launch, termination: Terminatio
     watch_setup(hvd)
     termination.grace_seconds = configuration.grace_seconds
     ranks = counted(hvd.size(), "rank")
-    _log(f"Training {configuration.dataset} on {ranks} with {counted(threads, 'thread')} each")
-    loading = loading_ranks(launch, _log)
+    log(f"Training {configuration.dataset} on {ranks} with {counted(threads, 'thread')} each")
+    loading = loading_ranks(launch, log)
     dataset = call_on_all_ranks(lambda: load_dataset(configuration.request(threads), loading), launch)
     _check_fingerprints(dataset, launch)
     shape = dataset.train.shape
-    _log(f"x_train shape: {(dataset.train.samples, *shape) if isinstance(shape, tuple) else shape}")
-    _log(f"{dataset.train.samples} train samples")
-    _log(f"{dataset.test.samples} test samples")
+    log(f"x_train shape: {(dataset.train.samples, *shape) if isinstance(shape, tuple) else shape}")
+    log(f"{dataset.train.samples} train samples")
+    log(f"{dataset.test.samples} test samples")
     if dataset.remark:
-        _log(dataset.remark)
+        log(dataset.remark)
     augments = configuration.augment and dataset.train.images
-    _log("Using real-time data augmentation." if augments else "Not using data augmentation.")
+    log("Using real-time data augmentation." if augments else "Not using data augmentation.")
     keras.utils.set_random_seed((configuration.seed + hvd.rank()) % 2**32)
     if configuration.deterministic:
         tf.config.experimental.enable_op_determinism()
     configuration = replace(configuration, precision=dtype_policy(configuration.precision, configuration.model, launch))
     keras.config.set_dtype_policy(configuration.precision)
     if configuration.precision != "float32":
-        _log(f"Dtype policy: {configuration.precision} (--precision float32 for none)")
+        log(f"Dtype policy: {configuration.precision} (--precision float32 for none)")
     shape, classes = dataset.train.shape, dataset.train.classes
     model = call_on_all_ranks(
         lambda: models.build_model(
@@ -153,7 +153,7 @@ def set_up(configuration: Configuration, launch: Launch, termination: Terminatio
     )
     was_compiled = model.compiled
     call_on_all_ranks(lambda: _prepare_model(model, configuration, dataset.train), launch)
-    setup = Setup(configuration, dataset, model, (), threads, termination, _log)
+    setup = Setup(configuration, dataset, model, (), threads, termination, log)
     call_on_all_ranks(lambda: _check_task(setup, was_compiled=was_compiled), launch)
     optimizers = trained_optimizers(
         model,
@@ -181,9 +181,9 @@ def _prepare_model(model: Any, configuration: Configuration, source: Source) -> 
     if not model.built:  # a subclass of Model determines its shapes in the first call
         model(_zeros(source))
     if configuration.init_from is not None and hvd.rank() == 0:  # the other ranks get the weights from rank 0
-        _log(load_initial_weights(model, configuration.init_from))
+        log(load_initial_weights(model, configuration.init_from))
     if configuration.freeze is not None:
-        _log(freeze_layers(model, configuration.freeze))
+        log(freeze_layers(model, configuration.freeze))
     compile_model(model, configuration, source.classes)
     check_monitor(model, configuration)
 
@@ -217,8 +217,3 @@ def _check_fingerprints(dataset: Dataset, launch: Launch) -> None:
             f"{fingerprints[0][0]}): every node needs the same files below --data, and a function must return the "
             "same examples on every rank"
         )
-
-
-def _log(text: str) -> None:
-    if hvd.is_initialized() and hvd.rank() == 0:  # read each time: elastic Horovod assigns new ranks
-        print(one_line(text), flush=True)

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 import horovodjob_trainer.hvd as hvd
-from horovodjob_trainer.run.scripts.session import Session
+from horovodjob_trainer.run.scripts.session import ScriptSession
 
 directory, steps = Path(sys.argv[1]), int(sys.argv[2])
 of_input, of_step, more = map(float, sys.argv[3:6])
@@ -28,7 +28,7 @@ killed = int(sys.argv[6]) if len(sys.argv) > 6 else 0
 hvd.init()
 keras.utils.set_random_seed(3)
 times = list[tuple[float, float, float, float]]()
-waited, next_batch = 0.0, Session.next_batch
+waited, next_batch = 0.0, ScriptSession.next_batch
 
 
 def batches() -> Iterator[Any]:
@@ -38,11 +38,11 @@ def batches() -> Iterator[Any]:
         yield np.ones((4, 3), np.float32), np.ones((4, 1), np.float32)
 
 
-def timed_batch(session: Session, iterator: Any) -> Any:
+def timed_batch(session: ScriptSession) -> Any:
     """The next batch."""
     global waited
     asked = time.monotonic()
-    batch = next_batch(session, iterator)
+    batch = next_batch(session)
     waited = time.monotonic() - asked
     return batch
 
@@ -58,7 +58,7 @@ data = data.apply(tf.data.experimental.assert_cardinality(steps))
 model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
 optimizer = keras.optimizers.SGD(0.01)
 run = hvd.Run(directory, model, optimizer, every_steps=8)
-Session.next_batch = timed_batch  # type: ignore[method-assign, assignment]
+ScriptSession.next_batch = timed_batch  # type: ignore[method-assign, assignment]
 ended = time.monotonic()
 for features, targets in run.steps(data):
     began = time.monotonic()

@@ -13,11 +13,11 @@ from horovodjob_trainer.errors import DataError
 from horovodjob_trainer.hvd.fit_callback import FitCallback
 from horovodjob_trainer.hvd.leaving import common_end
 from horovodjob_trainer.hvd.model_optimizers import used_optimizers
+from horovodjob_trainer.run.ranks import check_on_all_ranks
 from horovodjob_trainer.run.scripts.batches import Batches, known_batches
 from horovodjob_trainer.run.scripts.callback_states import check_callbacks, continue_files
-from horovodjob_trainer.run.scripts.common_check import check_on_all_ranks
 from horovodjob_trainer.run.scripts.options import RunOptions
-from horovodjob_trainer.run.scripts.session import Session, check_ranks, open_session
+from horovodjob_trainer.run.scripts.session import ScriptSession, check_ranks, open_session
 
 
 class RunCallback(FitCallback):
@@ -34,7 +34,7 @@ class RunCallback(FitCallback):
     def __init__(self, directory: str | os.PathLike[str], **options: Any) -> None:
         super().__init__()
         self._options = RunOptions(Path(directory), **options)
-        self._session: Session | None = None
+        self._session: ScriptSession | None = None
         self._iterator: Any = None
         self._skipped = self._steps = self._epoch = 0
         self._is_pending = self._has_ended = False
@@ -86,7 +86,8 @@ class RunCallback(FitCallback):
         if session.state.unvalidated is not None:
             self._skipped, self._iterator = self._steps, iter(tf.data.Dataset.range(0))  # of no step
         else:
-            self._iterator = session.begin_epoch()
+            session.begin_epoch()
+            self._iterator = session.iterator
             self._skipped = self._steps - (session.steps_in_epoch - session.step_in_epoch)
         if self._skipped:
             self._train_function = self.model.train_function
@@ -146,7 +147,7 @@ class RunCallback(FitCallback):
         return {"learning_rate": float(self.model.optimizer.learning_rate)}
 
     @property
-    def _running(self) -> Session:
+    def _running(self) -> ScriptSession:
         assert self._session is not None
         return self._session
 

@@ -8,10 +8,10 @@ from typing import Any
 from horovodjob_trainer.hvd.leaving import common_end
 from horovodjob_trainer.hvd.model_optimizers import used_optimizers
 from horovodjob_trainer.hvd.presence import begin_step
+from horovodjob_trainer.run.ranks import check_on_all_ranks
 from horovodjob_trainer.run.scripts.batches import known_batches
-from horovodjob_trainer.run.scripts.common_check import check_on_all_ranks
 from horovodjob_trainer.run.scripts.options import RunOptions
-from horovodjob_trainer.run.scripts.session import Session, check_ranks, open_session
+from horovodjob_trainer.run.scripts.session import ScriptSession, check_ranks, open_session
 from horovodjob_trainer.watch.activity import ACTIVITY
 from horovodjob_trainer.watch.sections import Section
 
@@ -34,7 +34,7 @@ class Run:
         self._model, self._optimizers = model, list(used_optimizers(model) if given is None else given)
         if not self._optimizers:
             raise ValueError("the run needs the optimizer: hvd.Run(directory, model, optimizer)")
-        self._session: Session | None = None
+        self._session: ScriptSession | None = None
         self._metrics: Mapping[str, Any] = {}
 
     def steps(self, data: Any, epochs: int = 1, steps_per_epoch: int | None = None) -> Iterator[Any]:
@@ -52,10 +52,11 @@ class Run:
             state = session.state
             state.unvalidated = None
             while state.epoch < epochs:
-                iterator, epoch = session.begin_epoch(), state.epoch
-                while state.epoch == epoch and state.position < state.total:
+                session.begin_epoch()
+                epoch = state.epoch
+                while state.epoch == epoch:
                     with ACTIVITY.section(Section.INPUT):
-                        batch = session.next_batch(iterator)
+                        batch = session.next_batch()
                     if self.ends_epoch and ACTIVITY.current is Section.STEP:  # the body of the loop can validate
                         ACTIVITY.enter(Section.EPOCH_END)
                     begin_step()

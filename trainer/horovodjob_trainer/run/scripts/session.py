@@ -1,7 +1,7 @@
 """A run of a script between the first and the last step of a start: state, checkpoints, SIGTERM and reports."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,53 +9,55 @@ from typing import Any
 import absl.logging
 
 from horovodjob_trainer import hvd
-from horovodjob_trainer.checkpoint.output_directory import active
-from horovodjob_trainer.checkpoint.run_state import RunState
+from horovodjob_trainer.checkpoint.checkpoint_file import training_variables
+from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, active
 from horovodjob_trainer.checkpoint.writer import WritePolicy
-from horovodjob_trainer.errors import DataError, Terminated
+from horovodjob_trainer.errors import DataError, JobError, Terminated
 from horovodjob_trainer.launch import Launch
 from horovodjob_trainer.reporting.best_values import BestValues, declared_modes, own_mode, record_ends
 from horovodjob_trainer.reporting.metric_values import all_values
 from horovodjob_trainer.reporting.progress_client import ProgressClient
-from horovodjob_trainer.reporting.reporter import Reporter
+from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 from horovodjob_trainer.run.coordination import Coordination
 from horovodjob_trainer.run.metrics.metric_objects import metric_objects
-from horovodjob_trainer.run.ranks import call_on_all_ranks
+from horovodjob_trainer.run.model_values import ModelValues
+from horovodjob_trainer.run.ranks import call_on_all_ranks, log
 from horovodjob_trainer.run.scripts.batches import Batches
 from horovodjob_trainer.run.scripts.callback_states import callback_states, restore_callbacks
 from horovodjob_trainer.run.scripts.options import RunOptions
-from horovodjob_trainer.run.scripts.start import compare_ranks, log, start
-from horovodjob_trainer.run.step_checkpoints import StepCheckpoints
+from horovodjob_trainer.run.scripts.start import compare_ranks, start
+from horovodjob_trainer.run.session import Session
 from horovodjob_trainer.run.termination import Termination
-from horovodjob_trainer.run.training_position import training_position
 from horovodjob_trainer.watch.activity import ACTIVITY
 from horovodjob_trainer.watch.sections import Section
 from horovodjob_trainer.watch.start import watched
 
 
-class Session:
-    """A start of a run, from its first step to its last. Every rank calls the same methods after the same steps."""
+class ScriptSession(Session):
+    """A start of a run of a script. Its callers order the steps: `fit`, or the loop of the script."""
 
     def __init__(
-        self, options: RunOptions, batches: Batches, model: Any, state: RunState, checkpoints: StepCheckpoints
+        self,
+        options: RunOptions,
+        batches: Batches,
+        values: ModelValues,
+        output: OutputDirectory | None,
+        termination: Termination,
     ) -> None:
-        self.options, self.batches, self.state, self.checkpoints = options, batches, state, checkpoints
-        self.termination = checkpoints.termination
-        self.reporter = _reporter(options, batches) if hvd.rank() == 0 else None
-        self.model = model
+        super().__init__(
+            values,
+            batches.job_batch,
+            WritePolicy(options.keep, options.every_seconds, options.failure_seconds, options.every_steps),
+            output=output,
+            reporter=_reporter(options, batches) if output is not None else None,
+            termination=termination,
+            coordination=Coordination(),
+        )
+        self.options, self.batches = options, batches
         self.callbacks: Sequence[Any] = ()
         """The callbacks of `fit`, which have states and can declare the best value of a metric."""
-        self._steps_in_epoch = self.steps_in_epoch
-
-    @property
-    def steps_in_epoch(self) -> int:
-        """The number of steps of the current epoch, with those that are completed."""
-        return self.state.steps_in_epoch(self.batches.job_batch)
-
-    @property
-    def step_in_epoch(self) -> int:
-        """The number of completed steps of the current epoch."""
-        return self.state.step_in_epoch(self.batches.job_batch)
+        self.iterator: Any = None
+        """The batches of the steps that remain, after `begin_epoch`."""
 
     def place(self) -> str:
         """The current step, for messages."""
@@ -65,10 +67,10 @@ class Session:
             return f"the end of epoch {self.state.epoch}"
         return f"step {self.step_in_epoch + 1} of epoch {self.state.epoch + 1}"
 
-    def next_batch(self, iterator: Any) -> Any:
+    def next_batch(self) -> Any:
         """The batch of the next step. Raises DataError if the data has ended."""
         try:
-            return next(iterator)
+            return next(self.iterator)
         except StopIteration:
             raise DataError(self.data_end()) from None
 
@@ -80,55 +82,30 @@ class Session:
             "generator, or pass fewer steps or epochs"
         )
 
-    def begin_epoch(self) -> Any:
-        """The iterator for the next step. The steps of an epoch begin. All ranks raise JobError without the data."""
-        iterator = call_on_all_ranks(self._open_iterator, Launch())
-        self._steps_in_epoch = self.steps_in_epoch
-        self.termination.expect_pause()  # the first step traces
-        self.checkpoints.coordination.restart_clock()
-        if self.reporter is not None:
-            self.reporter.begin(self.state.position)
-        return iterator
-
-    def end_step(self, metrics: Callable[[], Mapping[str, Any]]) -> None:
-        """Record a step, and write a checkpoint or end the run if the ranks agree. A report has these metrics."""
-        checkpoints, state = self.checkpoints, self.state
-        epoch = state.epoch
-        checkpoints.record_step()
-        is_round_due = checkpoints.coordination.record_step(state.step, None)
-        ends_epoch = state.epoch > epoch
-        if is_round_due or ends_epoch or checkpoints.is_due:
-            checkpoints.exchange()
-        if self.reporter is not None and not ends_epoch and self.reporter.is_due():
-            self._report(epoch, self.step_in_epoch, metrics())
-        if checkpoints.updates_weights and not ends_epoch:
-            if checkpoints.stop_is_requested:
-                self._terminate()
-            if checkpoints.is_due:
-                self._write()
-
-    def end_epoch(self, metrics: Mapping[str, Any]) -> None:
-        """Write the checkpoint of the epoch before a validation, with these metrics."""
-        self.state.unvalidated = all_values(metrics)
-        self.checkpoints.average_accumulated_gradients()
-        if self.checkpoints.stop_is_requested:
-            self._terminate()
-        self._write()
-        self.termination.expect_pause()
+    def begin_epoch(self) -> None:
+        """Begin or continue the steps of an epoch. All ranks raise JobError without the data."""
+        self.iterator = call_on_all_ranks(self._open_iterator, Launch())
+        super().begin_epoch()
 
     def end_validation(self, metrics: Mapping[str, Any]) -> None:
-        """Report the epoch with all its metrics."""
-        self.state.unvalidated = None
         record_ends(self.state.ends, self.state.epoch, _values(metrics))
-        if self.reporter is not None:
-            self._report(self.state.epoch - 1, self._steps_in_epoch, metrics)
+        super().end_validation(metrics)
 
     def end(self) -> None:
-        """Write the checkpoint of the last step. A later start of the complete run has no steps."""
+        """Write the checkpoint of the last step, after which a later start has no steps.
+
+        All ranks raise JobError if it cannot be on the disk.
+        """
+        problem = None
         # Also waiting for the other ranks, which is no exchange of a step.
         with ACTIVITY.section(Section.CHECKPOINT):
-            self._write()
-            self.checkpoints.finish()
+            self.write()
+            if self.writer is not None:
+                self.finish_write(self.writer)
+                if not self.writer.has_written(self.state.step):
+                    problem = self.writer.problem or self.writer.resume_point(self.state.step)
+            if problem := hvd.broadcast_object(problem, root_rank=0):
+                raise JobError(problem)
             if self.reporter is not None:
                 self.reporter.close(done=True)
 
@@ -136,7 +113,7 @@ class Session:
         """End the reports and the writes of a start that has not reached the last step."""
         if self.reporter is not None:
             self.reporter.close(done=False)
-        self.checkpoints.wait()
+        self.wait()
 
     def restore_callbacks(self) -> None:
         """Give the callbacks the states that they had in the run, after their training has begun."""
@@ -152,15 +129,7 @@ class Session:
             print(f"Continuing on rank {hvd.rank()} although {problem.partition(':')[0]}", flush=True)
         return iterator
 
-    def _write(self) -> None:
-        self._record_ranks()
-        self.checkpoints.write()
-
-    def _terminate(self) -> None:
-        self._record_ranks()
-        self.checkpoints.terminate()
-
-    def _record_ranks(self) -> None:
+    def complete_state(self) -> None:
         """Record in the state what differs between the ranks."""
         own, self.state.arrays = callback_states(self.callbacks)
         gathered = hvd.allgather_object((self.batches.order(self.state.position), own))
@@ -168,15 +137,13 @@ class Session:
         states = [each for _, each in gathered]
         self.state.callbacks = states if any(each != states[0] for each in states) else states[:1]
 
-    def _report(self, epoch: int, step: int, metrics: Mapping[str, Any]) -> None:
-        assert self.reporter is not None
-        rate = metrics.get("learning_rate", float("nan"))
-        position = training_position(self.state, epoch + 1, step, self._steps_in_epoch)
-        self.reporter.report(position, _values(metrics), float(rate), self._best_values())
+    def report(self, reporter: Reporter, position: TrainingPosition, metrics: Mapping[str, Any]) -> None:
+        rate = float(metrics.get("learning_rate", float("nan")))
+        reporter.report(position, _values(metrics), rate, self._best_values())
 
     def _best_values(self) -> BestValues:
         monitor, ends = self.options.monitor, self.state.ends
-        modes = declared_modes(ends, metric_objects(self.model), self.callbacks)
+        modes = declared_modes(ends, metric_objects(self.values.model), self.callbacks)
         return BestValues(monitor, modes | own_mode(monitor, self.options.mode), ends)
 
 
@@ -188,7 +155,7 @@ def _values(metrics: Mapping[str, Any]) -> dict[str, float]:
 @contextmanager
 def open_session(
     options: RunOptions, batches: Batches, model: Any, optimizers: Sequence[Any], epochs: int
-) -> Iterator[Session]:
+) -> Iterator[ScriptSession]:
     """The run in the directory with its state restored. Every rank calls it. At SIGTERM, the process exits with 143.
 
     Errors are those of all ranks.
@@ -197,7 +164,7 @@ def open_session(
     for optimizer in optimizers:
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
-    variables = [*model.weights, *(each for optimizer in optimizers for each in optimizer.variables)]
+    variables = training_variables(model, optimizers)
     with watched(hvd):  # the share of the directory can hang
         compare_ranks(options, batches, epochs)
         output, state = start(options, batches, optimizers, variables, epochs)
@@ -206,21 +173,8 @@ def open_session(
         with active(output), ExitStack() as at_end, termination.handled():
             hvd.broadcast_variables(variables, root_rank=0)
             with _quiet_keras():
-                checkpoints = StepCheckpoints(
-                    model,
-                    optimizers,
-                    variables,
-                    state,
-                    job_batch=batches.job_batch,
-                    every_steps=options.every_steps,
-                    output=output,
-                    policy=WritePolicy(options.keep, options.every_seconds, options.failure_seconds),
-                    termination=termination,
-                    coordination=Coordination(),
-                    log=log,
-                )
-            checkpoints.restore_seeds()
-            session = Session(options, batches, model, state, checkpoints)
+                values = ModelValues(model, optimizers, state)
+                session = ScriptSession(options, batches, values, output, termination)
             at_end.callback(session.close)
             try:
                 yield session

@@ -15,7 +15,7 @@ from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.errors import JobError, OutputError
 from horovodjob_trainer.hvd.uneven_steps import step_difference
 from horovodjob_trainer.launch import Launch
-from horovodjob_trainer.run.ranks import call_on_all_ranks
+from horovodjob_trainer.run.ranks import call_on_all_ranks, log
 from horovodjob_trainer.run.scripts.batches import ARRAYS, Batches
 from horovodjob_trainer.run.scripts.options import RunOptions
 
@@ -39,12 +39,6 @@ def compare_ranks(options: RunOptions, batches: Batches, epochs: int) -> None:
                                "for example from sorted lists of files")  # fmt: skip
             raise JobError(f"rank 0 has {name} {values[0]} and rank {rank} has {values[1]}; every step needs all "
                            "ranks, so give all ranks the same")  # fmt: skip
-
-
-def log(text: str) -> None:
-    """Print the line on rank 0."""
-    if hvd.rank() == 0:
-        print(text, flush=True)
 
 
 def start(
