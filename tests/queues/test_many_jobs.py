@@ -13,7 +13,7 @@ from support.kueue.queues import API, LAUNCHER_CPU, PRIORITY_LABEL, WORKER_CPU, 
 
 JOB_CPU = LAUNCHER_CPU + 2 * WORKER_CPU
 KILLS = 30
-# A pod that is not reported as ready in time loses its quota, which a busy machine must not do for ever.
+# A pod that is not reported as ready in time loses its quota, which happens often on a busy machine.
 STRATEGY = {"backoffBaseSeconds": 1, "backoffMaxSeconds": 2}
 SHORT_WAIT = {"timeout": "5s", "recoveryTimeout": "5s", "requeuingStrategy": STRATEGY}
 
