@@ -169,6 +169,7 @@ def chromium() -> Iterator[Chromium]:
             options.add_argument(flag)
         options.unhandled_prompt_behavior = "ignore"
         driver = Chrome(options, Service(DRIVER))
+        driver.set_script_timeout(SECONDS)  # as long as for a text of a page: axe-core computes for seconds
         try:
             yield Chromium(driver)
         finally:
