@@ -37,15 +37,14 @@ def pytest_configure(config): config.pluginmanager.register(ProcessorTimes(least
 """
 
 
-@pytest.mark.parametrize("parallel", [(), ("-n", "1")], ids=["one process", "workers"])
 def test_a_file_for_which_a_server_of_all_files_needs_much_is_listed(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], parallel: tuple[str, ...]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "conftest.py").write_text(PLUGIN)
     (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {ROOT / 'tests'}\n")
     (tmp_path / "test_busy.py").write_text(BUSY)
     (tmp_path / "test_idle.py").write_text(IDLE)
-    run_pytest(str(tmp_path), f"--rootdir={tmp_path}", *parallel)
+    run_pytest(str(tmp_path), f"--rootdir={tmp_path}", "-n", "1")
     output = capfd.readouterr().out
     found = re.findall(r"^ *([\d.]+) (test_\w+\.py)$", output.partition("processor seconds by file")[2], re.MULTILINE)
     assert [file for _, file in found] == ["test_busy.py"], output

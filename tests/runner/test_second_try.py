@@ -21,14 +21,13 @@ def test_other(): pass
 FAILS = "def test_fails(): assert 0\n"
 
 
-@pytest.mark.parametrize("parallel", [(), ("-n", "1")], ids=["one process", "workers"])
-@pytest.mark.parametrize("ci", ["true", ""])
+@pytest.mark.parametrize(("ci", "parallel"), [("true", ("-n", "1")), ("", ())], ids=["ci, workers", "one process"])
 def test_a_test_that_passes_alone_is_named_and_fails_the_stage_outside_ci(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    parallel: tuple[str, ...],
     ci: str,
+    parallel: tuple[str, ...],
 ) -> None:
     monkeypatch.setenv("CI", ci)
     with contextlib.nullcontext() if ci else pytest.raises(StageError, match="only when run again"):

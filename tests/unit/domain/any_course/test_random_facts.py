@@ -9,7 +9,7 @@ from horovodjob_operator.domain.plan import Plan, plan_for
 from horovodjob_operator.domain.status import next_status
 from unit.domain.any_course.random_cluster import RandomCluster, random_job
 
-STEPS, RUNS, CHUNKS = 40, 1500, 10
+STEPS, RUNS, CHUNKS = 40, 600, 4
 # These describe effects, and are none.
 PARAMETERS = {"keep_workers", "secret_name", "spec_hash", "hosts", "requeue_at"}
 
