@@ -10,6 +10,7 @@ from typing import NoReturn
 # Disables the import hook: with Keras 2, the code of Horovod itself is correct.
 os.environ["HOROVODJOB_STOCK_HOROVOD"] = "1"
 
+from horovodjob_trainer.allocator import keep_freed_memory
 from horovodjob_trainer.compat import script
 from horovodjob_trainer.compat.options import PROGRAM, Options, parse_options
 from horovodjob_trainer.errors import TrainerError, UsageError
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _install(options: Options, launch: Launch) -> None:
+    keep_freed_memory()
     # TensorFlow reads it during its import: 1 hides information, 2 also warnings.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # Shares often do not support locks.

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import keras
 
+from horovodjob_trainer.allocator import keep_freed_memory
 from horovodjob_trainer.hvd import callbacks, elastic
 from horovodjob_trainer.hvd.collectives import (
     allgather,
@@ -33,6 +34,7 @@ if keras.backend.backend() != "tensorflow":
         f"Horovod for Keras 3 needs the Keras backend tensorflow; KERAS_BACKEND is {keras.backend.backend()}"
     )
 patch_keras()
+keep_freed_memory()
 
 Adasum = exchange.Adasum
 Average = exchange.Average
