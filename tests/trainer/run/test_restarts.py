@@ -55,7 +55,8 @@ def test_callbacks_continue_with_their_states(found: dict[str, Any]) -> None:
     states = found["callbacks"]
     assert states["best"] == [1, 1, 1]
     assert states["best file kept"]
-    assert (states["seen"], states["marks"], states["rows"]) == ([0, 1, 2, 3, 4], [5, 5], 6)
+    assert (states["seen"], states["marks"]) == ([0, 1, 2, 3, 4], [5, 5])
+    assert states["rows"] == ["epoch", *"01234"]
     assert [states["seen"], states["stopped"], states["rate"]] == states["whole"]
     assert states["as whole"] == [True, True]
     assert found["complete"] == [1, [0, 1, 2, 3, 4], [3, 1, 2, 2.5, 1.5]]

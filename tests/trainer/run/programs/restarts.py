@@ -26,14 +26,18 @@ class Killed(Exception):
 
 
 class Killing(keras.callbacks.Callback):  # type: ignore[misc]
-    """Ends a start after this step, and does not let the callbacks know."""
+    """Ends a start after this step, or at the end of this epoch, and does not let the callbacks know."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int, epoch: int) -> None:
         super().__init__()
-        self.step = step
+        self.step, self.epoch = step, epoch
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if int(self.model.optimizer.iterations) == self.step:
+            raise Killed
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if epoch == self.epoch:
             raise Killed
 
 
@@ -72,13 +76,13 @@ def dataset() -> Any:
 
 
 def fit(name: str, optimizer: Any, callbacks: Any = (), data: Any = None, kill: int = -1, **arguments: Any) -> Any:
-    options = arguments.pop("options", {})
+    options, killing = arguments.pop("options", {}), Killing(kill, arguments.pop("kill_epoch", -1))
     keras.utils.set_random_seed(3)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     model.compile(optimizer, "mse")
     run = hvd.RunCallback(directory / name, every_steps=2, **options)
     try:
-        model.fit(data or dataset(), verbose=0, callbacks=[run, *callbacks, Killing(kill)], **arguments)
+        model.fit(data or dataset(), verbose=0, callbacks=[run, *callbacks, killing], **arguments)
     except Killed:
         pass
     except Exception as error:
@@ -191,6 +195,7 @@ def callbacks() -> list[Any]:
     return [Scores([3, 1, 2, 2.5, 1.5, 9]), best, early, slower, keras.callbacks.CSVLogger(directory / "log.csv")]
 
 
+fit("callbacks", optimizers.SGD(0.1), callbacks(), kill_epoch=0, epochs=6)  # its row is in the log, and repeated
 fit("callbacks", optimizers.SGD(0.1), callbacks(), kill=34, epochs=6)
 best = (directory / "best.keras").read_bytes()
 given = callbacks()
@@ -201,7 +206,8 @@ whole = fit("whole", optimizers.SGD(0.1), others := callbacks()[:4], epochs=6)
 found["callbacks"] = {
     "seen": scores.seen, "marks": scores.marks.tolist(), "best": [each.best for each in given[1:4]],
     "best file kept": is_kept, "stopped": early.stopped_epoch,
-    "rate": float(model.optimizer.learning_rate), "rows": len((directory / "log.csv").read_text().splitlines()),
+    "rate": float(model.optimizer.learning_rate),
+    "rows": [row.partition(",")[0] for row in (directory / "log.csv").read_text().splitlines()],
     "steps": int(model.optimizer.iterations),
     "as whole": [bool(np.array_equal(*pair)) for pair in zip(model.get_weights(), whole.get_weights(), strict=True)],
     "whole": [others[0].seen, others[2].stopped_epoch, float(whole.optimizer.learning_rate)],

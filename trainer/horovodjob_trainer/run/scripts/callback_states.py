@@ -18,6 +18,7 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
     keras.callbacks.ReduceLROnPlateau: ("cooldown_counter",),
     keras.callbacks.TensorBoard: ("_global_train_batch", "_global_test_batch"),
     keras.callbacks.History: ("epoch",),
+    keras.callbacks.CSVLogger: (),
 }
 # The same of the metric that a callback monitors.
 OF_METRIC: dict[type, tuple[str, ...]] = {
@@ -27,6 +28,7 @@ OF_METRIC: dict[type, tuple[str, ...]] = {
     keras.callbacks.ReduceLROnPlateau: ("best", "wait"),
 }
 METRIC = "metric"  # the state of the metric: its name and direction, and the attributes
+FILE_BYTES = "bytes"  # the length of a file to which a callback appends
 THRESHOLD = "_initial_value_threshold"  # where a callback keeps its argument, which Keras overwrites
 OWN_METHODS = ("get_run_state", "set_run_state")
 
@@ -69,12 +71,21 @@ def restore_callbacks(
             callback.set_run_state(state)
             continue
         metric, history = state.pop(METRIC, None), state.pop("history", {})
+        if (length := state.pop(FILE_BYTES, None)) is not None:
+            _cut_file(callback, length)
         for name, value in state.items():
             setattr(callback, name, value)
         for name, values in history.items():
             callback.history[name] = values.tolist() if values.ndim == 1 else list(values)
         if metric is not None:
             _restore_metric(callback, metric, log)
+
+
+def _cut_file(callback: Any, length: int) -> None:
+    """Remove the rows of epochs that the run repeats: it was killed after them and before their checkpoint."""
+    if length < callback.csv_file.tell():
+        callback.csv_file.truncate(length)
+        callback.append_header = not length
 
 
 def _restore_metric(callback: Any, state: JsonState, log: Callable[[str], None]) -> None:
@@ -120,6 +131,8 @@ def _state(callback: Any) -> Any:
     if isinstance(callback, keras.callbacks.History):
         columns = {name: np.asarray(values) for name, values in callback.history.items() if _is_array(values)}
         state["history"] = columns
+    if isinstance(callback, keras.callbacks.CSVLogger) and not callback.csv_file.closed:
+        state[FILE_BYTES] = callback.csv_file.tell()
     if metric := _attributes(callback, OF_METRIC):
         named = {"monitor": callback.monitor, "direction": _direction(callback)}
         state[METRIC] = {**named, "threshold": getattr(callback, THRESHOLD, None), **metric}
