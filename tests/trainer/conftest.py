@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,10 +19,10 @@ from stages.settings import ROOT
 from support import forked_python
 from support.tutorial import page
 from support.tutorial.cifar import cifar_images, cifar_members, python2_pickle, write_archive
+from support.waiting_ranks import sleeping_library
 from trainer.support.background_job import Job
 from trainer.support.waiting import TIMEOUT_SECONDS
 
-YIELD_SOURCE = Path(__file__).parent / "support" / "sleep_for_yield.c"
 PRELOADED = ("tensorflow", "keras", "horovod.tensorflow", "h5py", "absl.logging", "click", "yaml")
 # Variables of a launcher of the tests. With PYTHONUNBUFFERED, mpirun mixes parts of the lines of different ranks.
 REMOVED = ("OMPI_", "PMIX_", "PMI_", "HOROVOD", "TF_", "TRAINER_", "XDG_CACHE_HOME", "PYTHONUNBUFFERED")
@@ -48,9 +47,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     # There are more ranks than processors, and by default each rank polls a thousand times per second. A longer cycle
     # makes each exchange slower.
     clean["HOROVOD_CYCLE_TIME"] = "3"
-    if compiler := shutil.which("cc"):  # without one, the tests only need more processor time
-        library = tmp_path_factory.mktemp("library") / "sleep_for_yield.so"
-        subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, YIELD_SOURCE], check=True)
+    if library := sleeping_library(tmp_path_factory.mktemp("library")):
         clean["LD_PRELOAD"] = str(library)
     return clean | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 

@@ -26,6 +26,7 @@ from e2e.training.storage import MOUNT_ROOT, SHARE, StorageAccount
 from localcluster.settings import Cluster
 from support.api_client import Object
 from support.tutorial import page
+from support.waiting_ranks import sleeping_library
 
 HVJ = Path(sys.executable).with_name("hvj")
 DELAYS = Path(__file__).parent / "programs" / "delays.py"
@@ -34,6 +35,8 @@ TRAIN = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--threads
 # Small batches and few exchanges a second: most of the time these trainings leave the processors to others.
 TRAIN += ["--batch-size", "8"]
 SELDOM = RARELY | {"value": "100"}
+# The rank that waits for one which stands still would use a processor for all that time.
+SLEEPING = {"name": "LD_PRELOAD", "value": "/data/sleep_for_yield.so"}
 # The shortest deadline; a stall is reported earlier.
 DEADLINE = 60
 # The deputy of a rank 0 that does not answer is believed when rank 0 has been silent for 60 s, and asks twice a minute.
@@ -59,7 +62,9 @@ SILENT = "does not answer: its pod, its node or the network to it has failed; th
 
 @pytest.fixture(scope="module")
 def directory(shared_directory: Callable[[str], Path]) -> Path:
-    return shared_directory("stalls")
+    made = shared_directory("stalls")
+    assert sleeping_library(made), "without a C compiler, ranks that wait use all processors"
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +85,7 @@ def namespace(module_namespace: Namespace, directory: Path, account: StorageAcco
         "delays",
         ["python", "/data/delays.py", "/data", f"{MOUNT_ROOT}/{SHARE}"],
         worker={"replicas": 2},
-        env=[RARELY, SOON, SLOW],
+        env=[RARELY, SLEEPING, SOON, SLOW],
         volumes=volumes,
         volumeMounts=mounts,
         azureFiles=[account.mounted(readOnly=True)],
@@ -91,7 +96,7 @@ def namespace(module_namespace: Namespace, directory: Path, account: StorageAcco
             name,
             [*TRAIN, "--dir", f"/data/{name}", "--epochs", "10000", "--checkpoint-steps", "10"],
             worker={"replicas": 2},
-            env=[SELDOM, SOON],
+            env=[SELDOM, SLEEPING, SOON],
             runPolicy={"progressDeadlineSeconds": DEADLINES[name]},
             volumes=volumes,
             volumeMounts=mounts,
