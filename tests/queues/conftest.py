@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from queues.node import Node
-from support.api_client import Api, Object, wait_for
+from support.api_client import Api
 from support.control_plane.operator_control_plane import (
     OperatorControlPlane,
     install,
@@ -16,7 +16,7 @@ from support.control_plane.operator_control_plane import (
     operator_kubeconfig,
 )
 from support.kueue.controller import Kueue
-from support.kueue.queues import API, Queue, create_priority_classes, recorded_violations
+from support.kueue.queues import create_priority_classes, recorded_violations
 from support.operator_process import Operator
 
 NUMBERS = itertools.count(1)
@@ -83,31 +83,3 @@ def check_quota(cluster: Cluster, namespace: str) -> Iterator[None]:
         yield
     assert violations == []
     assert cluster.operator.errors() == []
-
-
-def used_cpu(api: Api, cluster_queue: str) -> int:
-    """What a ClusterQueue counts as used, in thousandths of a CPU."""
-    status = api.get(f"{API}/clusterqueues/{cluster_queue}")["status"]
-    totals = (one["total"] for flavor in status["flavorsUsage"] for one in flavor["resources"] if one["name"] == "cpu")
-    return sum(_thousandths(total) for total in totals)
-
-
-def requested_cpu(api: Api, namespace: str) -> int:
-    """What the pods of a namespace request that have not ended, in thousandths of a CPU."""
-    pods: list[Object] = api.items(f"/api/v1/namespaces/{namespace}/pods")
-    active = (pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed"))
-    return sum(_thousandths(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]) for pod in active)
-
-
-def _thousandths(quantity: str) -> int:
-    return int(quantity[:-1]) if quantity.endswith("m") else int(quantity) * 1000
-
-
-def wait_for_balance(*queues: Queue) -> None:
-    """Waits until the quota in use of the queues of a namespace is what its pods request."""
-    api, namespace = queues[0].api, queues[0].namespace
-
-    def is_balanced() -> bool:
-        return sum(used_cpu(api, queue.cluster_queue) for queue in queues) == requested_cpu(api, namespace)
-
-    wait_for("quota and pods to be equal", is_balanced)

@@ -5,11 +5,11 @@ import yaml
 
 from localcluster.binaries.cache import Binaries
 from localcluster.settings import cache_directory
-from queues.conftest import Cluster, used_cpu, wait_for_balance
+from queues.conftest import Cluster
 from queues.test_many_jobs import JOB_CPU
 from support.api_client import Object, wait_for
 from support.job_driver import timestamp
-from support.kueue.queues import Queue
+from support.kueue.queues import Queue, used_cpu, wait_for_balance
 
 GROUP = "autoscaling.x-k8s.io"
 DEFINITION = f"{GROUP}_provisioningrequests.yaml"

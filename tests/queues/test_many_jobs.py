@@ -7,9 +7,17 @@ from collections.abc import Callable
 
 import pytest
 
-from queues.conftest import Cluster, used_cpu, wait_for_balance
+from queues.conftest import Cluster
 from support.api_client import JOBS, Api, job, wait_for
-from support.kueue.queues import API, LAUNCHER_CPU, PRIORITY_LABEL, WORKER_CPU, Queue
+from support.kueue.queues import (
+    API,
+    LAUNCHER_CPU,
+    PRIORITY_LABEL,
+    WORKER_CPU,
+    Queue,
+    used_cpu,
+    wait_for_balance,
+)
 
 JOB_CPU = LAUNCHER_CPU + 2 * WORKER_CPU
 KILLS = 30

@@ -9,12 +9,12 @@ import pytest
 
 from cli.kubelet import Kubelet
 from cli.program import Result, run
-from queues.conftest import Cluster, used_cpu
+from queues.conftest import Cluster
 from support.api_client import Api, Object, wait_for
 from support.control_plane.operator_control_plane import is_ready, make_namespace
 from support.job_driver import NODE
 from support.kueue.controller import EXTERNAL_FRAMEWORK, SYSTEM
-from support.kueue.queues import API, Queue, QueuedJob
+from support.kueue.queues import API, Queue, QueuedJob, used_cpu
 
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 NAMESPACE = "team"

@@ -277,3 +277,32 @@ def create_priority_classes(api: Api) -> None:
     for name, value in (("urgent", 1000), ("relaxed", -10)):
         body = {"apiVersion": f"{GROUP}/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}}
         api.create(f"{API}/workloadpriorityclasses", body | {"value": value})
+
+
+def used_cpu(api: Api, cluster_queue: str) -> int:
+    """What a ClusterQueue counts as used, in thousandths of a CPU."""
+    status = api.get(f"{API}/clusterqueues/{cluster_queue}")["status"]
+    totals = (one["total"] for flavor in status["flavorsUsage"] for one in flavor["resources"] if one["name"] == "cpu")
+    return sum(_thousandths(total) for total in totals)
+
+
+def requested_cpu(api: Api, namespace: str) -> int:
+    """What the pods of a namespace request that have not ended, in thousandths of a CPU."""
+    pods: list[Object] = api.items(f"/api/v1/namespaces/{namespace}/pods")
+    active = (pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed"))
+    requests = (pod["spec"]["containers"][0]["resources"].get("requests", {}) for pod in active)
+    return sum(_thousandths(each.get("cpu", "0")) for each in requests)
+
+
+def _thousandths(quantity: str) -> int:
+    return int(quantity[:-1]) if quantity.endswith("m") else int(quantity) * 1000
+
+
+def wait_for_balance(*queues: Queue) -> None:
+    """Waits until the quota in use of the queues of a namespace is what its pods request."""
+    api, namespace = queues[0].api, queues[0].namespace
+
+    def is_balanced() -> bool:
+        return sum(used_cpu(api, queue.cluster_queue) for queue in queues) == requested_cpu(api, namespace)
+
+    wait_for("quota and pods to be equal", is_balanced)

@@ -127,12 +127,8 @@ class Writer:
         return await self._client.request("PATCH", path, patch, content_type=MERGE_PATCH, accept=METADATA_ONLY)
 
     async def _delete(self, path: str, uid: str, **options: str) -> None:
-        await self._client.request("DELETE", path, delete_options(uid, **options), accept=METADATA_ONLY)
-
-
-def delete_options(uid: str, **options: str) -> dict[str, Any]:
-    """The body of a request that deletes an object only if it has this UID."""
-    return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}, **options}
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}, **options}
+        await self._client.request("DELETE", path, body, accept=METADATA_ONLY)
 
 
 def status_patch(job: HorovodJob, status: HorovodJobStatus) -> dict[str, Any]:

@@ -202,7 +202,6 @@ def hold(cluster: QueuedCluster) -> None:
     cluster.reconcile()
     cluster.remove_terminating_pods()
     cluster.reconcile()
-    assert cluster.reason == "Deactivated"
 
 
 def remove_and_add_the_label(cluster: QueuedCluster) -> None:
@@ -227,6 +226,24 @@ def test_only_an_administrator_ends_a_hold(running: QueuedCluster, attempt: Call
     assert workload is not None
     assert (workload.is_active, workload.has_reservation, running.pods) == (False, False, {})
     assert (phase_of(running), running.reason) == (Phase.QUEUED, "Deactivated")
+
+
+def test_a_hold_outlives_the_delay_after_a_scheduling_timeout() -> None:
+    cluster = QueuedCluster(queued_job(scheduling={"timeoutSeconds": 60}))
+    cluster.reconcile()
+    cluster.admit()
+    cluster.reconcile()
+    cluster.schedule_pods(at_most=1)
+    cluster.wait(61)
+    cluster.reconcile()
+    assert cluster.reason == "SchedulingTimeout"
+    hold(cluster)
+    cluster.wait(60)
+    cluster.reconcile()
+    workload = cluster.workload
+    assert workload is not None
+    assert (workload.is_active, workload.has_reservation, cluster.pods) == (False, False, {})
+    assert cluster.reason == "Deactivated"
 
 
 def test_a_job_that_is_held_while_it_is_suspended_keeps_no_quota(running: QueuedCluster) -> None:
