@@ -156,10 +156,13 @@ def kueue(control_plane: OperatorControlPlane, api: Api, tmp_path_factory: pytes
 @pytest.fixture
 def queue(api: Api, kueue: Kueue, namespace: str, operator: Operator) -> Iterator[Queue]:
     """A queue with room for one job of two workers; no pod may ever run without quota, and no quota remain."""
+    settings = kueue.settings
     with recorded_violations(api, namespace) as quota_violations:
         made = Queue(api, namespace, 2)
         yield made
         made.remove_node()
+    if kueue.settings != settings or not kueue.is_running:
+        kueue.restart(**settings)
     assert quota_violations == []
 
 

@@ -229,12 +229,17 @@ def test_the_maximum_execution_time_of_the_queue_ends_the_job_until_it_is_active
 
 def test_a_job_whose_pods_are_not_ready_in_time_waits_again(queue: Queue, kueue: Kueue) -> None:
     settings = kueue.settings
-    strategy = {"backoffBaseSeconds": 1, "backoffLimitCount": 2}
-    limits = {"timeout": "4s", "recoveryTimeout": "4s", "requeuingStrategy": strategy}
-    kueue.restart(**settings, waitForPodsReady=limits)
+
+    def wait_for_pods_ready(timeout: str = "10m", recovery: str = "10m") -> None:
+        strategy = {"backoffBaseSeconds": 1}
+        limits = {"timeout": timeout, "recoveryTimeout": recovery, "requeuingStrategy": strategy}
+        kueue.restart(**settings | {"waitForPodsReady": limits})
+
+    wait_for_pods_ready(timeout="2s")
     job = queue.submit()
     job.wait_for_pods()
     job.wait_queued("PodsReadyTimeout")
+    wait_for_pods_ready()
     job.advance_to("Running")
     assert job.wait_for_workload("PodsReady")["reason"] == "Started"
     job.end("launcher", 1)
@@ -245,8 +250,10 @@ def test_a_job_whose_pods_are_not_ready_in_time_waits_again(queue: Queue, kueue:
     job.wait_for_workload("PodsReady", reason="Recovered")
     job.end("launcher", 1)
     job.wait("Restarting")
+    wait_for_pods_ready(recovery="2s")
     job.wait_queued("PodsReadyTimeout")
     job.advance_to("Running")  # The time of the recovery does not count for the next admission.
+    wait_for_pods_ready()
     job.end("launcher", 1)
     job.wait("Restarting")
     urgent = queue.submit("urgent", labels={PRIORITY_LABEL: "urgent"})
@@ -254,7 +261,6 @@ def test_a_job_whose_pods_are_not_ready_in_time_waits_again(queue: Queue, kueue:
     finish(urgent)
     job.wait_for_workload("PodsReady", status="False", reason="WaitForStart")
     job.advance_to("Running", since="Queued")
-    kueue.restart(**settings)
 
 
 def test_a_deleted_workload_is_replaced_and_its_pods_with_it(queue: Queue, api: Api) -> None:
@@ -433,12 +439,10 @@ def test_kueue_that_queues_pods_one_by_one_is_named_with_the_remedy(queue: Queue
 
 
 def test_a_job_without_a_queue_starts_at_once_where_kueue_manages_all_jobs(queue: Queue, kueue: Kueue) -> None:
-    settings = kueue.settings
-    kueue.restart(**settings, manageJobsWithoutQueueName=True)
+    kueue.restart(**kueue.settings, manageJobsWithoutQueueName=True)
     finish(submit(queue.api, queue.namespace, "alone"))
     queue.submit().advance_to("Running")
     wait_for_balance(queue)
-    kueue.restart(**settings)
 
 
 def test_a_queue_of_the_older_version_of_the_api_admits_jobs(queue: Queue, api: Api) -> None:
