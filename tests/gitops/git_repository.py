@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
-import textwrap
 from pathlib import Path
 
 import yaml
 
-from support.api_client import ROOT
+from support.api_client import ROOT, binary
 from support.gitops.health import GITOPS
+from support.tutorial import page
 
 IDENTITY = ("-c", "user.name=Team", "-c", "user.email=team@example.com")
 
@@ -51,12 +52,15 @@ class Repository:
         self.git("archive", "--format=tar.gz", f"--output={file}", "HEAD")
 
 
-def documented_repository(directory: Path) -> Repository:
-    """The repository that the first step of docs/gitops.md makes."""
+def documented_repository(directory: Path, registry: str = "registry.example.com") -> Repository:
+    """The repository that the first steps of docs/gitops.md make and build."""
     repository = Repository(directory)
-    page = (ROOT / "docs" / "gitops.md").read_text()
-    commands = page.partition("   ```sh\n")[2].partition("```")[0].replace("../training", str(directory))
-    subprocess.run(["bash", "-ec", textwrap.dedent(commands)], cwd=ROOT, check=True)
+    copy, show, *_ = page.blocks(ROOT / "docs" / "gitops.md", "sh", "A repository, step by step")
+    path = f"{Path(binary('kubectl')).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "IMAGE_REGISTRY": registry}
+    page.run_script(copy.replace("../training", str(directory)), ROOT, environment)
+    shown = page.run_script(show, directory, environment)
+    assert {"Application", "HorovodJob"} <= {one["kind"] for one in yaml.safe_load_all(shown)}
     return repository
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
-import textwrap
 from pathlib import Path
 
 import pytest
 import yaml
 
+from gitops.git_repository import documented_repository
 from horovodjob_release.version import project_version
 from support.api_client import ROOT, binary
 from support.gitops.health import GITOPS, Object
@@ -56,12 +55,7 @@ def hashed(objects: Objects, job: str) -> str:
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The repository that the commands of docs/gitops.md make for a registry."""
-    folder = tmp_path_factory.mktemp("training")
-    page = (ROOT / "docs" / "gitops.md").read_text()
-    commands = page.partition("   ```sh\n")[2].partition("```")[0].replace("../training", str(folder))
-    shell = {**os.environ, "IMAGE_REGISTRY": REGISTRY}
-    subprocess.run(["bash", "-ec", textwrap.dedent(commands)], cwd=ROOT, env=shell, check=True)
-    return folder
+    return documented_repository(tmp_path_factory.mktemp("documented") / "training", REGISTRY).directory
 
 
 def test_the_repository_of_the_documentation_can_be_built(repository: Path) -> None:

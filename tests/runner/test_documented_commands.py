@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from support.api_client import ROOT
 
 TESTS = ROOT / "tests"
 # The test that runs the blocks of a page, or of `page#section`.
 RUN = {
+    "README.md#First steps": "trainer/test_first_steps.py",  # on a cluster, with the quick start's
     "air-gapped.md": "e2e/installation/test_release.py",  # not with a registry of your own, and not with Helm
     "dashboard.md#": "cli/dashboard/test_dashboard.py",  # not pip, which test_first_steps.py runs
     "dashboard.md#GPU hours": "cli/dashboard/test_usage.py",
     "dashboard.md#In the cluster": "charts/test_documented_commands.py",  # not docker, and not port-forward
     "data.md#In short": "e2e/training/test_training_examples.py",
     "data.md#`hvj cp`": "cli/jobs/test_copy.py",
+    # Not `argocd repo add` and `flux bootstrap`; engine.py's subclasses apply what these and the next commands do.
+    "gitops.md#A repository, step by step": "gitops/git_repository.py",
     "gitops.md#Change a job": "gitops/documented_output.py",
     "gitops.md#Check a pull request": "charts/test_documented_commands.py",
     "gitops.md#Scenarios": "gitops/documented_output.py",
@@ -27,6 +31,7 @@ RUN = {
     "install.md#Helm without releases": "charts/test_documented_commands.py",
     "install.md#Values that matter": "charts/test_documented_commands.py",
     "install.md#Without Helm": "charts/test_documented_commands.py",
+    "jobs-reference.md#Azure Files": "e2e/training/test_azure_files.py",
     "metrics.md#Authorization": "charts/test_documented_commands.py",
     "migration-mpijob.md": "charts/test_documented_commands.py",
     "migration.md": "e2e/training/test_migration.py",
@@ -63,6 +68,10 @@ RUN = {
 DOCKER = "it needs Docker and a registry"
 # Why the tests do not run the blocks of a page, or of `page#section`.
 NOT_RUN = {
+    "CONTRIBUTING.md": "the tests themselves",
+    "README.md#": "two commands for an overview, of hvj.md and of the first steps",
+    "charts": "the commands of install.md and of helm-jobs.md",
+    "trainer": "the same as in README.md, with the program in the place of a script",
     "aks-up.md": "Azure; unit/test_aks_scripts.py runs the scripts with a fake of the Azure CLI",
     "aks.md": "Azure",
     "data-and-models.md": "data of the reader; trainer/data has each kind, and cli/test_configuration.py parses all",
@@ -84,13 +93,20 @@ NOT_RUN = {
 }
 
 
+def pages() -> dict[str, Path]:
+    """The pages of docs/ by their path there, and those of the checkout with commands for users."""
+    docs, others = ROOT / "docs", ("*.md", "charts/*/*.md", "trainer/*.md")
+    found = {str(page.relative_to(docs)): page for page in sorted(docs.rglob("*.md"))}
+    return found | {str(page.relative_to(ROOT)): page for pattern in others for page in sorted(ROOT.glob(pattern))}
+
+
 def blocks() -> Iterator[str]:
     """`page#section` of each block of shell commands."""
-    for page in sorted((ROOT / "docs").rglob("*.md")):
-        name, section, in_code = str(page.relative_to(ROOT / "docs")), "", False
+    for name, page in pages().items():
+        section, in_code = "", False
         for line in page.read_text().splitlines():
             if line.lstrip().startswith("```"):
-                if not in_code and line in ("```sh", "```console"):
+                if not in_code and line.strip() in ("```sh", "```console"):
                     yield f"{name}#{section}"
                 in_code = not in_code
             elif line.startswith("## ") and not in_code:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,7 +11,8 @@ import pytest
 from e2e.namespace import Namespace
 from e2e.training.storage import MOUNT_ROOT, SHARE, StorageAccount
 from localcluster.settings import Cluster
-from support.api_client import Object
+from support.api_client import ROOT, Object
+from support.tutorial import page
 
 TRAIN = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--threads", "1", "--epochs", "2"]
 AWAY = ("wrong-key", "no-secret", "no-share", "no-server")
@@ -41,9 +43,8 @@ def storage_jobs(module_namespace: Namespace, local: Cluster) -> Iterator[Storag
     account.directory.chmod(0o777)
     away = {name: StorageAccount(local, *((SHARE,) if name != "no-share" else ())) for name in AWAY}
     away["no-server"].command("stop")
-    module_namespace.apply(
-        account.secret(), away["wrong-key"].secret("d3Jvbmc="), away["no-share"].secret(), away["no-server"].secret()
-    )
+    create_secret_as_documented(module_namespace, account)
+    module_namespace.apply(away["wrong-key"].secret("d3Jvbmc="), away["no-share"].secret(), away["no-server"].secret())
 
     def job(name: str, account: StorageAccount, command: object = None, *more: Object, **spec: object) -> Object:
         given = {"worker": {"replicas": 2}, "runPolicy": {"backoffLimit": 0}} | spec
@@ -60,6 +61,13 @@ def storage_jobs(module_namespace: Namespace, local: Cluster) -> Iterator[Storag
     yield StorageJobs(module_namespace, account, away)
     for one in (account, *away.values()):
         one.command("remove")
+
+
+def create_secret_as_documented(namespace: Namespace, account: StorageAccount) -> None:
+    """Types the command of the page."""
+    (command,) = page.blocks(ROOT / "docs" / "jobs-reference.md", "sh", "Azure Files")
+    typed = command.replace("mystorageaccount", account.name).replace("$KEY", account.key).replace("\\\n", " ")
+    namespace.kubectl(*shlex.split(typed)[1:], "-n", namespace.name)
 
 
 @pytest.fixture(scope="module")

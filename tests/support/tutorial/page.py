@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# An item of a list has its blocks indented.
+FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ def blocks(page: Path, language: str, section: str = "") -> list[str]:
     text = page.read_text()
     if section:
         (text,) = re.findall(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    return [block for found, block in FENCE.findall(text) if found == language]
+    return [textwrap.dedent(block) for _, found, block in FENCE.findall(text) if found == language]
 
 
 def commands(page: Path) -> list[str]:
