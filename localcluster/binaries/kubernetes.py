@@ -18,6 +18,8 @@ VARIABLE = "KUBERNETES_VERSION"
 # kubectl is not among them: it works with older and newer API servers, and tests compare what it prints.
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
 STAGING = "=> ./staging/src/"
+# Parts of which the Go proxy has no such release, but another one of the same minor version.
+OTHER_RELEASES = {"v1.31.13": {"k8s.io/cloud-provider": "v0.31.14", "k8s.io/kube-proxy": "v0.31.11"}}
 
 
 def selected(versions: Versions) -> str:
@@ -79,4 +81,5 @@ def module(requirements: str, version: str) -> Iterator[str]:
     language = next(line for line in requirements.splitlines() if line.startswith("go "))
     parts = [line.split(STAGING)[0].split()[-1] for line in requirements.splitlines() if STAGING in line]
     yield from ("module horovodjob.dev/kubernetes", language, f"require k8s.io/kubernetes {version}")
-    yield from (f"replace {part} => {part} {own}" for part in parts)
+    others = OTHER_RELEASES.get(version, {})
+    yield from (f"replace {part} => {part} {others.get(part, own)}" for part in parts)
