@@ -171,7 +171,7 @@ ALL = (
     stage("cli", needs="environment control-plane", after="localcluster", niceness=5, shows_output=True),
     stage("charts", needs="environment helm", after="apiserver cli", niceness=5, shows_output=True),
     stage("gitops", needs="environment engines", after="apiserver cli", niceness=5, shows_output=True),
-    stage("trainer", needs="trainer-environment", niceness=10, shows_output=True),
+    stage("trainer", needs="trainer-environment", shows_output=True),
     # Mostly waits, so it slows the others little.
     stage("localcluster", needs="environment binaries", after="lint unit", shows_output=True),
     # The tests of hvj and of charts run beside end-to-end tests, which often wait for pods. Those of the trainer do
