@@ -24,9 +24,12 @@ class VisibilityServer:
     def __init__(self) -> None:
         self.positions: dict[str, int] | None = {}
         self.asked: list[str] = []
+        self.is_starting = False
 
     async def answer(self, request: web.Request) -> web.Response:
         self.asked.append(request.path)
+        if self.is_starting:
+            return web.json_response({"message": "service unavailable"}, status=503)
         if self.positions is None:
             return web.json_response({"message": "not found"}, status=404)
         items = [{"metadata": {"name": name}, "positionInLocalQueue": at} for name, at in self.positions.items()]
@@ -96,6 +99,19 @@ async def test_a_cluster_without_positions_is_asked_again_after_minutes(
         waiting.wait(seconds)
         await workload_reconciler.read_position(state, waiting.context)
     assert (state.queue_position, server.asked) == (None, [PATH])
+
+
+async def test_a_kueue_that_starts_is_asked_again_with_the_next_reading(
+    server: VisibilityServer, workload_reconciler: WorkloadReconciler, waiting: QueuedCluster
+) -> None:
+    server.positions, server.is_starting = {name(waiting): 0}, True
+    state = JobState(waiting.job, 1)
+    due = await workload_reconciler.read_position(state, waiting.context)
+    assert (state.queue_position, due.at) == (None, waiting.now + timedelta(seconds=30))
+    server.is_starting = False
+    waiting.wait(30)
+    await workload_reconciler.read_position(state, waiting.context)
+    assert state.queue_position == 1
 
 
 async def test_an_admitted_job_has_no_position_and_costs_no_request(

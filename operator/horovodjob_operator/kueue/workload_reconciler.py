@@ -163,7 +163,9 @@ class WorkloadReconciler:
             self._positions[key] = due, positions  # Other jobs must not request them meanwhile.
             try:
                 positions = await self._api.positions(*key)
-            except (Gone, Refused, Unavailable):
+            except Unavailable:
+                positions = {}  # Kueue starts, or the API server is busy: the next reading is not later than usual.
+            except (Gone, Refused):
                 due, positions = now + timedelta(seconds=NO_POSITION_SECONDS), {}
             self._positions[key] = due, positions
         before, state.queue_position = state.queue_position, positions.get(workload.name)

@@ -84,7 +84,7 @@ def test_a_rank_is_silent_only_after_so_long_that_it_is_certain(
     monkeypatch.setattr("horovodjob_trainer.reporting.watch_process.stacks.process_state", lambda pid: "")
     rank[Field.SAMPLED] = time.monotonic() - SILENT_SECONDS + 0.3
     assert watch.state().is_blocked
-    rank[Field.SAMPLED] = time.monotonic() - SILENT_SECONDS + 1
+    rank[Field.SAMPLED] = time.monotonic() - SILENT_SECONDS / 2
     threading.Timer(0.2, lambda: rank.__setitem__(Field.SAMPLED, time.monotonic())).start()
     assert not watch.state().is_blocked
 
