@@ -59,7 +59,7 @@ def test_no_request_of_the_operator_was_forbidden(local: Cluster) -> None:
 
 
 def _looks_for_workloads(event: dict[str, Any]) -> bool:
-    return (event["verb"], event["objectRef"]["resource"]) == ("list", "workloads")
+    return (event["verb"], event.get("objectRef", {}).get("resource")) == ("list", "workloads")
 
 
 def test_no_pod_outlives_its_job(jobs: Recorder, pods: Recorder) -> None:
