@@ -37,6 +37,10 @@ def generated(read: Callable[[Any], Any]) -> Any:
     return tf.data.Dataset.from_generator(generate, output_signature=tf.TensorSpec((), tf.int64)).map(read)
 
 
+def interleaved(read: Callable[[Any], Any]) -> Any:
+    return numbers().map(read).interleave(lambda number: tf.data.Dataset.from_tensors(number), num_parallel_calls=2)
+
+
 # Each with the number of steps of an epoch, and the most examples that a start in the last of four epochs reads.
 # Without a limit, it reads all epochs: nobody knows where a pass begins.
 PIPELINES: dict[str, tuple[Build, int | None, int | None]] = {
@@ -52,6 +56,7 @@ PIPELINES: dict[str, tuple[Build, int | None, int | None]] = {
     "shuffle, cache, repeat": (lambda read: numbers().map(read).shuffle(7).cache().repeat().batch(5), 4, 23),
     "repeat twice": (lambda read: numbers().map(read).shuffle(7).batch(5).repeat(2), None, 120),
     "repeat twice, batch": (lambda read: numbers().map(read).shuffle(7).repeat(2).batch(5), None, None),
+    "parallel interleave": (lambda read: interleaved(read).batch(5), 5, 80),
     "generator": (lambda read: generated(read).shuffle(7).batch(5), 4, 80),
     "generator, repeat": (lambda read: generated(read).shuffle(7).batch(5).repeat(), 7, 80),
     "repeat, shuffle": (lambda read: numbers().map(read).repeat().shuffle(40).batch(5), 5, None),

@@ -104,7 +104,7 @@ def _operation(node: Any) -> Apply | None:
     """The last operation of a dataset, if it makes a batch from each one or from a fixed number of elements."""
     kind = type(node).__name__
     calls = {}
-    if kind.startswith("_Parallel"):
+    if kind in ("_ParallelMapDataset", "_ParallelBatchDataset"):
         calls = {
             "num_parallel_calls": int(node._num_parallel_calls),
             "deterministic": DETERMINISTIC[node._deterministic],
