@@ -6,7 +6,7 @@ from typing import Any
 from horovodjob.api.constants import OPERATOR_APP_NAME
 from horovodjob_operator.kube.requests.api_client import METADATA_ONLY, ApiClient
 from horovodjob_operator.kube.requests.object_paths import workloads_path
-from horovodjob_operator.kube.requests.writer import MERGE_PATCH, merge_patch
+from horovodjob_operator.kube.requests.writer import MERGE_PATCH, delete_options, merge_patch
 from horovodjob_operator.kueue.workload import API_VERSION, KIND, Workload
 
 APPLY_PATCH = "application/apply-patch+yaml"
@@ -51,8 +51,7 @@ class KueueApi:
     async def delete(self, namespace: str, workload: Workload) -> None:
         """Deletes this version of a Workload. Raises Gone, Conflict if it has changed: it may be held by now."""
         path = workloads_path(namespace, workload.name)
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": _version(workload)}
-        await self._client.request("DELETE", path, options, accept=METADATA_ONLY)
+        await self._client.request("DELETE", path, delete_options(_version(workload)), accept=METADATA_ONLY)
 
     async def flavor(self, name: str) -> Object:
         """The spec of a ResourceFlavor. Raises Gone, Refused."""

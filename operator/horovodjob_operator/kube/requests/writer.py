@@ -127,8 +127,12 @@ class Writer:
         return await self._client.request("PATCH", path, patch, content_type=MERGE_PATCH, accept=METADATA_ONLY)
 
     async def _delete(self, path: str, uid: str, **options: str) -> None:
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}, **options}
-        await self._client.request("DELETE", path, body, accept=METADATA_ONLY)
+        await self._client.request("DELETE", path, delete_options({"uid": uid}, **options), accept=METADATA_ONLY)
+
+
+def delete_options(preconditions: dict[str, str], **options: str) -> dict[str, Any]:
+    """The body of a request that deletes an object only if its `uid` and `resourceVersion` are those given."""
+    return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions, **options}
 
 
 def status_patch(job: HorovodJob, status: HorovodJobStatus) -> dict[str, Any]:
