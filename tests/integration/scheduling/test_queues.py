@@ -441,8 +441,9 @@ def test_kueue_that_queues_pods_one_by_one_is_named_with_the_remedy(queue: Queue
 def test_a_job_without_a_queue_starts_at_once_where_kueue_manages_all_jobs(queue: Queue, kueue: Kueue) -> None:
     kueue.restart(**kueue.settings, manageJobsWithoutQueueName=True)
     finish(submit(queue.api, queue.namespace, "alone"))
-    queue.submit().advance_to("Running")
+    job = queue.submit().advance_to("Running")
     wait_for_balance(queue)
+    finish(job)
 
 
 def test_a_queue_of_the_older_version_of_the_api_admits_jobs(queue: Queue, api: Api) -> None:
@@ -453,6 +454,7 @@ def test_a_queue_of_the_older_version_of_the_api_admits_jobs(queue: Queue, api: 
     (workload,) = api.items(f"{older}/workloads")
     assert workload["metadata"]["ownerReferences"][0]["uid"] == job.uid
     wait_for_balance(queue)
+    finish(job)
 
 
 async def test_only_an_administrator_lifts_a_hold(queue: Queue, api: Api, connection: ApiClient) -> None:

@@ -38,6 +38,19 @@ def running(waiting: QueuedCluster) -> QueuedCluster:
     return waiting
 
 
+@pytest.fixture
+def late() -> QueuedCluster:
+    """An admitted job whose pods had no nodes in time."""
+    cluster = QueuedCluster(queued_job(scheduling={"timeoutSeconds": 60}))
+    cluster.reconcile()
+    cluster.admit()
+    cluster.reconcile()
+    cluster.schedule_pods(at_most=1)
+    cluster.wait(61)
+    cluster.reconcile()
+    return cluster
+
+
 def condition(cluster: QueuedCluster, type_: str) -> tuple[bool, str]:
     """Status and reason of a condition of the Workload."""
     workload = cluster.workload
@@ -194,14 +207,15 @@ def test_the_time_before_an_eviction_counts_for_the_maximum_execution_time(runni
     assert running.raw["status"]["accumulatedPastExecutionTimeSeconds"] >= 65
 
 
-def hold(cluster: QueuedCluster) -> None:
-    """An administrator holds the job, and Kueue evicts it."""
+def hold(cluster: QueuedCluster, reason: str = "Deactivated") -> None:
+    """An administrator holds the job, and Kueue evicts it; `reason` is what the job then says."""
     assert cluster.raw is not None
     cluster.raw["spec"]["active"] = False
     cluster.evict("Deactivated", "The workload is deactivated")
     cluster.reconcile()
     cluster.remove_terminating_pods()
     cluster.reconcile()
+    assert cluster.reason == reason
 
 
 def remove_and_add_the_label(cluster: QueuedCluster) -> None:
@@ -228,22 +242,15 @@ def test_only_an_administrator_ends_a_hold(running: QueuedCluster, attempt: Call
     assert (phase_of(running), running.reason) == (Phase.QUEUED, "Deactivated")
 
 
-def test_a_hold_outlives_the_delay_after_a_scheduling_timeout() -> None:
-    cluster = QueuedCluster(queued_job(scheduling={"timeoutSeconds": 60}))
-    cluster.reconcile()
-    cluster.admit()
-    cluster.reconcile()
-    cluster.schedule_pods(at_most=1)
-    cluster.wait(61)
-    cluster.reconcile()
-    assert cluster.reason == "SchedulingTimeout"
-    hold(cluster)
-    cluster.wait(60)
-    cluster.reconcile()
-    workload = cluster.workload
+def test_a_hold_outlives_the_delay_after_a_scheduling_timeout(late: QueuedCluster) -> None:
+    assert late.reason == "SchedulingTimeout"
+    hold(late, reason="SchedulingTimeout")
+    late.wait(60)
+    late.reconcile()
+    workload = late.workload
     assert workload is not None
-    assert (workload.is_active, workload.has_reservation, cluster.pods) == (False, False, {})
-    assert cluster.reason == "Deactivated"
+    assert (workload.is_active, workload.has_reservation, late.pods) == (False, False, {})
+    assert late.reason == "Deactivated"
 
 
 def test_a_job_that_is_held_while_it_is_suspended_keeps_no_quota(running: QueuedCluster) -> None:
@@ -328,23 +335,16 @@ def test_an_elastic_job_that_shrinks_gives_the_quota_back_when_its_workers_are_g
     assert "the queue has admitted 1 of 3 workers" in cluster.message
 
 
-def test_a_job_whose_pods_had_no_nodes_in_time_is_in_no_queue_until_its_next_attempt() -> None:
-    cluster = QueuedCluster(queued_job(scheduling={"timeoutSeconds": 60}))
-    cluster.reconcile()
-    cluster.admit()
-    cluster.reconcile()
-    cluster.schedule_pods(at_most=1)
-    cluster.wait(61)
-    cluster.reconcile()
-    assert cluster.raw is not None
-    cluster.remove_terminating_pods()
-    cluster.reconcile()
-    assert cluster.raw is None
-    assert cluster.reason == "SchedulingTimeout"
-    cluster.wait(60)
-    cluster.reconcile()
-    assert cluster.workload is not None
-    assert (cluster.reason, cluster.status.preemptions) == ("Queued", 0)
+def test_a_job_whose_pods_had_no_nodes_in_time_is_in_no_queue_until_its_next_attempt(late: QueuedCluster) -> None:
+    assert late.raw is not None
+    late.remove_terminating_pods()
+    late.reconcile()
+    assert late.raw is None
+    assert late.reason == "SchedulingTimeout"
+    late.wait(60)
+    late.reconcile()
+    assert late.workload is not None
+    assert (late.reason, late.status.preemptions) == ("Queued", 0)
 
 
 def test_a_job_whose_pods_are_refused_is_in_no_queue_until_they_are_accepted(waiting: QueuedCluster) -> None:
