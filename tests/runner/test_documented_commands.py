@@ -132,14 +132,3 @@ def test_the_tests_that_run_pages_read_them() -> None:
         page = name.partition(".md")[0]
         text = (TESTS / test).read_text()
         assert re.search(rf'"{page}(\.md)?"', text) or page == "migration", f"{test} does not read {page}.md"
-
-
-def test_the_tests_that_the_comparison_names_exist() -> None:
-    rows = (ROOT / "docs" / "comparison.md").read_text().splitlines()
-    missing = []
-    for row in rows:
-        files = [TESTS / name for name in re.findall(r"`([\w/]+\.py)`", row)]
-        missing += [str(file) for file in files if not file.exists()]
-        text = "".join(file.read_text() for file in files if file.exists())
-        missing += [name for name in re.findall(r"`(test_\w+)`", row) if f"def {name}(" not in text]
-    assert missing == []

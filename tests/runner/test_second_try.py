@@ -21,17 +21,19 @@ def test_other(): pass
 FAILS = "def test_fails(): assert 0\n"
 
 
-@pytest.mark.parametrize(("ci", "parallel"), [("true", ("-n", "1")), ("", ())], ids=["ci, workers", "one process"])
+@pytest.fixture(autouse=True)
+def without_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pytest that starts at once."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
+@pytest.mark.parametrize("ci", ["true", ""])
 def test_a_test_that_passes_alone_is_named_and_fails_the_stage_outside_ci(
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    ci: str,
-    parallel: tuple[str, ...],
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, ci: str
 ) -> None:
     monkeypatch.setenv("CI", ci)
     with contextlib.nullcontext() if ci else pytest.raises(StageError, match="only when run again"):
-        run(tmp_path, ONCE, parallel)
+        run(tmp_path, ONCE, ("-p", "xdist", "-n", "1") if ci else ())
     lines = capfd.readouterr().out.splitlines()
     assert f"{RAN_AGAIN}test_it.py::test_once" in lines
     assert any(line.startswith("1 passed") or " 1 passed" in line for line in lines), "only the failed test runs again"
@@ -43,15 +45,20 @@ def test_a_test_that_fails_again_fails_the_stage(tmp_path: Path, capfd: pytest.C
     assert "run again, alone: test_it.py::test_fails" in capfd.readouterr().out
 
 
-def test_many_failures_are_not_run_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "program",
+    [
+        "".join(f"def test_{number}(): assert 0\n" for number in range(MOST_TESTS_AGAIN + 1)),
+        "import no_such_module\n",
+    ],
+    ids=["many failures", "no import"],
+)
+def test_what_a_second_try_would_not_change_fails_the_stage_at_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], program: str
+) -> None:
     with pytest.raises(StageError):
-        run(tmp_path, "".join(f"def test_{number}(): assert 0\n" for number in range(MOST_TESTS_AGAIN + 1)))
-    assert "run again" not in capfd.readouterr().out
-
-
-def test_a_file_that_cannot_be_imported_fails_the_stage(tmp_path: Path) -> None:
-    with pytest.raises(StageError):
-        run(tmp_path, "import no_such_module\n")
+        run(tmp_path, program)
+    assert RAN_AGAIN not in capfd.readouterr().out
 
 
 def run(folder: Path, program: str, parallel: tuple[str, ...] = ()) -> None:
