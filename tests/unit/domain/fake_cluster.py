@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from horovodjob.api.constants import Phase, Role
+from horovodjob.api.constants import ConditionType, Phase, Role
 from horovodjob.api.job import HorovodJob, Metadata
 from horovodjob.api.spec import HorovodJobSpec
-from horovodjob.api.status import HorovodJobStatus
+from horovodjob.api.status import Condition, HorovodJobStatus
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.autoscaler import AutoscalerEvent
 from horovodjob_operator.domain.checks.context import JobContext
@@ -83,6 +83,17 @@ class FakeCluster:
     @property
     def status(self) -> HorovodJobStatus:
         return self.job.status
+
+    def condition(self, type_: ConditionType) -> Condition:
+        """A condition that the job has."""
+        found = self.status.condition(type_)
+        assert found is not None
+        return found
+
+    @property
+    def message(self) -> str:
+        """What the job says."""
+        return self.condition(ConditionType.READY).message
 
     @property
     def phases(self) -> list[Phase | None]:

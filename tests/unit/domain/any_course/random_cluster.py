@@ -126,12 +126,16 @@ class RandomCluster(FakeCluster):
         else:
             self.wait(self.random.choice(SECONDS))
 
-    def _the_ranks_start(self) -> None:
+    def run_pods(self) -> None:
+        """All pods get nodes that report, and their containers start."""
         self.schedule_pods()
         for pod in list(self.pods.values()):
             if pod.is_active and pod.node:
                 self.update_pod(pod.name, waiting=None, has_pending_container=False)
         self.make_workers_ready()
+
+    def _the_ranks_start(self) -> None:
+        self.run_pods()
         self.reconcile_or_die()
         launcher = self.observed.launcher
         if launcher and launcher.is_active and launcher.hosts:

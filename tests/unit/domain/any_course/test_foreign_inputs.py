@@ -146,7 +146,7 @@ def job_in(phase: Phase) -> HorovodJob:
 JOBS = [training_job(), *map(job_in, (Phase.RUNNING, Phase.RESTARTING, Phase.TERMINATING))]
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=60, suppress_health_check=list(HealthCheck), deadline=None)
 @given(st.data())
 def test_a_pass_over_any_foreign_text_ends_and_its_status_can_be_stored(data: st.DataObject) -> None:
     job = data.draw(st.sampled_from(JOBS))
@@ -177,18 +177,3 @@ def test_cleaned_text_can_be_stored(text: str) -> None:
 def test_any_error_can_be_reported(text: str) -> None:
     status = status_with_error(training_job().status, text, NOON)
     json.dumps(status.model_dump(mode="json"), ensure_ascii=False).encode()
-
-
-def test_half_a_character_in_a_termination_message_stops_no_pass() -> None:
-    cluster = FakeCluster(training_job())
-    cluster.start()
-    cluster.end_container("cifar-worker-0", 1, message='{"reason":"WorkerLost","message":"a \\ud800 b"}')
-    cluster.reconcile()
-    assert cluster.status.errors[-1].message == "worker 0 was lost: a ? b"
-
-
-def test_a_reason_that_somebody_edited_stops_no_pass() -> None:
-    cluster = FakeCluster(edited(job_in(Phase.TERMINATING), "Edited"), pods={})
-    cluster.reconcile()
-    assert phase_of(cluster) is Phase.FAILED
-    assert {condition.reason for condition in cluster.status.conditions} == {"Terminated"}

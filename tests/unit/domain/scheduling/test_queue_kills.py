@@ -4,10 +4,9 @@ from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from horovodjob.api.constants import Phase, Role
-from unit.domain.any_course.user_rules import UserRules
 from unit.domain.scheduling.queued_cluster import QueuedCluster, queued_job
 
 
@@ -15,7 +14,7 @@ def has_workload(machine: "QueueStateMachine") -> bool:
     return machine.cluster.workload is not None
 
 
-class QueueStateMachine(UserRules):
+class QueueStateMachine(RuleBasedStateMachine):
     """A cluster with Kueue, and an operator that can be killed after any write; the cluster checks each write."""
 
     cluster: QueuedCluster
@@ -71,6 +70,17 @@ class QueueStateMachine(UserRules):
     @rule(replicas=st.integers(1, 4))
     def the_user_scales(self, replicas: int) -> None:
         self.cluster.scale(replicas)
+
+    @rule(suspend=st.booleans())
+    def the_user_suspends_or_resumes(self, suspend: bool) -> None:
+        self.cluster.edit_run_policy(suspend=suspend)
+
+    @rule(image=st.sampled_from(["trainer", "trainer:2"]))
+    def the_user_changes_the_job_while_the_operator_is_down(self, image: str) -> None:
+        suspend = self.cluster.job.spec.run_policy.suspend
+        self.cluster.edit_run_policy(suspend=True)
+        self.cluster.edit_spec(image=image)
+        self.cluster.edit_run_policy(suspend=suspend)
 
     @rule()
     def pods_start(self) -> None:
@@ -129,5 +139,5 @@ class QueueStateMachine(UserRules):
 
 TestQueueStateMachine = QueueStateMachine.TestCase
 TestQueueStateMachine.settings = settings(
-    max_examples=100, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
