@@ -139,7 +139,9 @@ class Pod:
         return found
 
 
-def test_a_file_grows_for_all_pods_while_one_appends_to_it(client: Client, storage: Storage, account: Account) -> None:
+def test_a_share_behaves_in_two_pods_as_the_options_of_its_mount_say(
+    client: Client, storage: Storage, account: Account
+) -> None:
     writer, reader = Pod(client, inline(account.name)), Pod(client, inline(account.name))
     writer.started().run("echo one >> log")
     assert reader.started().run("cat log") == "one"
@@ -148,36 +150,44 @@ def test_a_file_grows_for_all_pods_while_one_appends_to_it(client: Client, stora
         assert seen.read() == "one\ntwo\n"
     reader.run("echo three >> log")
     assert (storage.share(account.name, "data") / "log").read_text() == "one\ntwo\nthree\n"
-
-
-def test_owner_and_modes_are_those_of_the_mount(client: Client, account: Account) -> None:
-    one = Pod(client, inline(account.name)).started()
-    assert one.run("mkdir d; touch f; chmod 600 f; stat --format='%u %g %a' d f") == "1000 1000 750\n1000 1000 640"
-    assert "Permission denied" in one.run("ls", user=USER + 1)
-    assert "Operation not permitted" in one.run("chown 0 f")
-
-
-def test_there_are_no_links_and_a_file_that_is_open_cannot_be_replaced(client: Client, account: Account) -> None:
-    one, other = (Pod(client, inline(account.name)) for _ in range(2))
-    one.started().run("echo old > f; echo new > g; echo newer > h")
-    assert "Operation not supported" in one.run("ln -s f s")
-    assert "not supported" in one.run("ln f l")
-    assert one.run("mv g f; cat f") == "new"
-    for reader in (one, other.started()):
-        with (reader.root / "0" / "f").open() as reading:
+    assert writer.run("mkdir d; touch f; chmod 600 f; stat --format='%u %g %a' d f") == "1000 1000 750\n1000 1000 640"
+    assert "Permission denied" in writer.run("ls", user=USER + 1)
+    assert "Operation not permitted" in writer.run("chown 0 f")
+    writer.run("echo old > f; echo new > g; echo newer > h")
+    assert "Operation not supported" in writer.run("ln -s f s")
+    assert "not supported" in writer.run("ln f l")
+    assert writer.run("mv g f; cat f") == "new"
+    for one in (writer, reader):
+        with (one.root / "0" / "f").open() as reading:
             assert reading.read() == "new\n"
-            assert "mv: cannot move" in one.run("mv h f")
-    assert one.run("mv h f; cat f") == "newer"
+            assert "mv: cannot move" in writer.run("mv h f"), "a file that is open cannot be replaced"
+    assert writer.run("mv h f; cat f") == "newer"
 
 
-def test_a_volume_that_is_read_only_can_only_be_read(client: Client, storage: Storage, account: Account) -> None:
-    (storage.share(account.name, "data") / "f").write_text("content")
+def test_a_pod_mounts_shares_and_directories_of_them_read_only_and_several_times(
+    client: Client, storage: Storage, account: Account
+) -> None:
+    name = account.name
+    (storage.share(name, "data") / "f").write_text("content")
+    storage.create_share(name, "more")
     one = Pod(
-        client, inline(account.name, read_only=True), inline(account.name, mountOptions=f"{OPTIONS},ro")
-    ).started()
+        client,
+        inline(name, read_only=True),
+        inline(name, mountOptions=f"{OPTIONS},ro"),
+        inline(name),
+        inline(name, shareName="more"),
+        inline(name, folderName="a/b", createFolderIfNotExist="true"),
+    )
+    absent = Pod(client, inline(name, folderName="c"))
+    one.started()
     for volume in (0, 1):
         assert one.run("cat f", volume=volume) == "content"
         assert "Read-only file system" in one.run("touch g", volume=volume)
+    one.run("echo x > f", volume=2)
+    assert [one.run("cat f", volume=volume) for volume in (0, 3)] == ["x", "cat: f: No such file or directory"]
+    one.run("touch f", volume=4)
+    assert (storage.share(name, "data") / "a" / "b" / "f").exists()
+    absent.failed_with("data/c on ", "mount error(2): No such file or directory")
 
 
 def test_commands_that_wait_for_each_other_print_nothing_but_the_key(storage: Storage) -> None:
@@ -185,26 +195,6 @@ def test_commands_that_wait_for_each_other_print_nothing_but_the_key(storage: St
     with ThreadPoolExecutor() as pool:
         printed = list(pool.map(lambda name: command("storage", "create", name), names))
     assert printed == [f"{storage.account(name).key}\n" for name in names]
-    for name in names:
-        storage.remove_account(name)
-
-
-def test_a_pod_starts_once_the_secret_is_there(client: Client, account: Account) -> None:
-    name = f"{account.name}-late"
-    one = Pod(client, inline(account.name, secretName=name))
-    one.failed_with("InvalidArgument", "GetAccountInfo(", f'could not get secret({name}): secrets "{name}" not found')
-    keep_key(client, name, account.key)
-    client.merge(f"{CORE}/secrets/{name}", {"stringData": {"azurestorageaccountname": account.name}})
-    one.started()
-
-
-def test_a_pod_starts_once_the_key_is_right(client: Client, storage: Storage, account: Account) -> None:
-    keep_key(client, account.name, "d3Jvbmc=")
-    one = Pod(client, inline(account.name))
-    one.failed_with(f"//{account.name}.file.core.windows.net/data", "<masked>", "mount error(13): Permission denied")
-    assert account.key not in one.events()
-    keep_key(client, account.name, account.key)
-    one.started()
 
 
 def test_a_key_opens_nothing_after_it_was_rotated(client: Client, storage: Storage, account: Account) -> None:
@@ -212,29 +202,6 @@ def test_a_key_opens_nothing_after_it_was_rotated(client: Client, storage: Stora
     storage.rotate_key(account.name)
     Pod(client, inline(account.name)).failed_with("mount error(13): Permission denied")
     assert before.run("echo still > f; cat f") == "still"
-
-
-def test_a_pod_starts_once_the_share_is_there(client: Client, storage: Storage, account: Account) -> None:
-    one = Pod(client, inline(account.name, shareName="later"))
-    one.failed_with("Internal", "mount error(2): No such file or directory")
-    storage.create_share(account.name, "later")
-    one.started()
-
-
-def test_an_account_that_does_not_exist_has_no_address(client: Client, account: Account) -> None:
-    keep_key(client, "nosuchaccount", account.key)
-    one = Pod(client, inline("nosuchaccount"))
-    one.failed_with("mount error: could not resolve address for nosuchaccount.file.core.windows.net: Unknown error")
-
-
-def test_a_pod_starts_once_the_server_answers(client: Client, storage: Storage, account: Account) -> None:
-    storage.stop(account.name)
-    one = Pod(client, inline(account.name)).failed_with("mount error(111): could not connect to ")
-    storage.block(account.name)
-    one.failed_with("mount error(115): Operation now in progress")
-    storage.start(account.name)
-    storage.unblock(account.name)
-    one.started()
 
 
 def test_a_server_that_vanishes_is_an_error_and_no_endless_wait(
@@ -252,24 +219,6 @@ def test_a_server_that_vanishes_is_an_error_and_no_endless_wait(
         assert eventually(lambda: os.path.exists(one.root / "0" / "log"))
         print("after", file=log, flush=True)
     assert one.run("cat log") == "before\nafter"
-
-
-def test_a_directory_of_the_share_is_made_where_that_is_asked_for(
-    client: Client, storage: Storage, account: Account
-) -> None:
-    made = Pod(client, inline(account.name, folderName="a/b", createFolderIfNotExist="true"))
-    absent = Pod(client, inline(account.name, folderName="c"))
-    made.started().run("touch f")
-    assert (storage.share(account.name, "data") / "a" / "b" / "f").exists()
-    absent.failed_with("data/c on ", "mount error(2): No such file or directory")
-
-
-def test_a_pod_can_have_a_share_twice_and_another_one(client: Client, storage: Storage, account: Account) -> None:
-    storage.create_share(account.name, "more")
-    volumes = inline(account.name), inline(account.name), inline(account.name, shareName="more")
-    one = Pod(client, *volumes).started()
-    one.run("echo x > f")
-    assert [one.run("cat f", volume=volume) for volume in (1, 2)] == ["x", "cat: f: No such file or directory"]
 
 
 def test_a_persistent_volume_has_the_key_of_its_own_secret(client: Client, storage: Storage, account: Account) -> None:
@@ -310,22 +259,28 @@ def test_a_pod_mounts_without_a_key_as_an_identity_that_may(client: Client, stor
 
 
 def test_what_the_driver_refuses_in_a_pod_is_refused_in_its_words(client: Client, account: Account) -> None:
-    Pod(client, inline(account.name, protocol="nfs")).failed_with("NFS protocol is not supported for ephemeral volumes")
-    Pod(client, inline(account.name, mountOptions="uid=1000,typo=1")).failed_with("mount error(22): Invalid argument")
-    Pod(client, inline(account.name, secretName="")).failed_with("failed to get account name from csi-")
+    keep_key(client, "nosuchaccount", account.key)
+    no_address = "mount error: could not resolve address for nosuchaccount.file.core.windows.net: Unknown error"
+    refused = {
+        no_address: inline("nosuchaccount"),
+        "NFS protocol is not supported for ephemeral volumes": inline(account.name, protocol="nfs"),
+        "mount error(22): Invalid argument": inline(account.name, mountOptions="uid=1000,typo=1"),
+        "failed to get account name from csi-": inline(account.name, secretName=""),
+    }
+    pods = {words: Pod(client, volume) for words, volume in refused.items()}
+    for words, one in pods.items():
+        one.failed_with(words)
 
 
-def test_mounts_outlive_the_kubelet_and_the_driver(client: Client, account: Account) -> None:
+def test_mounts_outlive_the_kubelet_and_the_driver_and_down_leaves_none_when_everything_was_killed(
+    client: Client, account: Account
+) -> None:
     one = Pod(client, inline(account.name)).started()
     kill("kubelet", "azure-files")
     assert one.run("echo x > f; cat f") == "x"
     command("up")
     other = Pod(client, inline(account.name)).started()
     assert other.run("cat f") == one.run("cat f") == "x"
-
-
-def test_down_leaves_no_mount_and_no_server_when_everything_was_killed(client: Client, account: Account) -> None:
-    Pod(client, inline(account.name)).started()
     mounting = mounting_processes()
     kill(*COMPONENTS)
     for process in mounting:

@@ -45,21 +45,16 @@ def binaries(tmp_path: Path, log: Path) -> Binaries:
     return Binaries(tmp_path / "cache")
 
 
-def test_the_control_plane_is_built_without_the_rest(binaries: Binaries) -> None:
-    binaries.ensure(Progress(), (CONTROL_PLANE,))
-    assert [group.name for group in binaries.missing()] == OTHERS
-    assert (binaries.cache / "bin" / "kubectl").read_text() == "binary\n"
-
-
-def test_a_binary_is_built_with_its_group(binaries: Binaries) -> None:
+def test_a_binary_is_built_with_its_group_and_without_the_rest(binaries: Binaries) -> None:
     binaries.ensure(Progress(), ("kstatus",))
     assert [group.name for group in binaries.missing()] == OTHERS
-
-
-def test_another_version_of_helm_builds_nothing_else(binaries: Binaries) -> None:
-    groups = {group.name: group for group in binaries.versions.groups}
-    assert [component.name for component in groups["helm4"].components] == ["helm4"]
-    assert not {component.name for component in groups["control-plane"].components} & {"helm3", "helm4"}
+    assert (binaries.cache / "bin" / "kubectl").read_text() == "binary\n"
+    binaries.ensure(Progress())
+    assert not binaries.path("kwok").exists(), "an optional group"
+    binaries.ensure(Progress(), ("kwok",))
+    assert binaries.path("kwok").exists()
+    with pytest.raises(ClusterError, match="kubctl cannot be built"):
+        binaries.ensure(Progress(), ("kubctl",))
 
 
 def test_two_builds_at_once_build_each_group_once(binaries: Binaries, log: Path) -> None:
@@ -68,13 +63,6 @@ def test_two_builds_at_once_build_each_group_once(binaries: Binaries, log: Path)
             pool.submit(binaries.ensure, Progress(), names)
     assert not binaries.missing()
     assert log.read_text().split() == ["build"] * len(binaries.versions.select())
-
-
-def test_an_optional_group_is_built_only_when_it_is_named(binaries: Binaries) -> None:
-    binaries.ensure(Progress())
-    assert not binaries.path("kwok").exists()
-    binaries.ensure(Progress(), ("kwok",))
-    assert binaries.path("kwok").exists()
 
 
 def test_definitions_of_an_engine_are_kept_beside_it(binaries: Binaries) -> None:
@@ -114,8 +102,3 @@ def test_a_version_that_the_checksums_do_not_cover_is_refused() -> None:
     check_pins(versions().components)
     with pytest.raises(ClusterError, match=r"k8s\.io/kubernetes v1\.36\.0, but no go\.mod does"):
         check_pins((Component("kubernetes", "v1.36.0", "k8s.io/kubernetes"),))
-
-
-def test_a_name_that_no_group_has_is_refused(binaries: Binaries) -> None:
-    with pytest.raises(ClusterError, match="kubctl cannot be built"):
-        binaries.ensure(Progress(), ("kubctl",))

@@ -37,12 +37,8 @@ def all_clients(*ports: int) -> dict[str, set[int]]:
 # Rules of a policy for the server, and the ports that each client then reaches.
 CASES: dict[str, tuple[list[Any], dict[str, set[int]]]] = {
     "no-client": ([], {}),
-    "all-clients": ([{}], all_clients(*PORTS)),
     "pods": ([{"from": [CLIENT]}], {"client": PORTS}),
-    "pods-by-expressions": ([{"from": [{"podSelector": {"matchExpressions": ROLES}}]}], {"client": PORTS}),
     "pods-without-a-label": ([{"from": [NO_ROLE]}], {"unlabelled": PORTS}),
-    "namespaces": ([{"from": [BLUE]}], {"remote": PORTS}),
-    "pods-of-namespaces": ([{"from": [BLUE | CLIENT]}], {}),
     "pods-of-all-namespaces": (
         [{"from": [{"namespaceSelector": {}, "podSelector": {"matchExpressions": ROLES}}]}],
         {"client": PORTS, "remote": PORTS},
@@ -55,7 +51,6 @@ CASES: dict[str, tuple[list[Any], dict[str, set[int]]]] = {
     "port": ([{"ports": [{"port": 80}]}], all_clients(80)),
     "ports": ([{"ports": [{"port": 80, "endPort": 90}]}], all_clients(80, 81)),
     "named-port": ([{"ports": [{"port": "tls"}]}], all_clients(443)),
-    "name-of-no-port": ([{"ports": [{"port": "other"}]}], {}),
     "protocol": ([{"ports": [{"protocol": "UDP"}]}], {}),
     "peers-at-ports": (
         [
@@ -99,10 +94,7 @@ def apply(name: str, *, namespace: str = HERE, **spec: Any) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_ingress_is_limited_to_the_rules_of_a_policy(pods: PolicyPods, case: str) -> None:
     rules, expected = CASES[case]
-    if expected == all_clients(*PORTS):  # true without any policy, too
-        apply("policy", ingress=[])
-        assert pods.reachability_becomes({})
-    elif not expected:
+    if not expected:
         assert pods.reachability_becomes(all_clients(*PORTS))
     apply("policy", ingress=rules)
     assert pods.reachability_becomes(expected)
@@ -207,7 +199,7 @@ def test_the_documented_policy_allows_dns_of_the_cluster_and_of_the_node(
     assert not reaches(pods.client, pods.server.address, 80)
 
 
-def test_policies_stay_in_force_without_the_engine(pods: PolicyPods) -> None:
+def test_policies_stay_in_force_without_the_engine_and_without_the_api_server(pods: PolicyPods) -> None:
     apply("policy", ingress=[])
     assert pods.reachability_becomes({})
     kill("policy-engine")
@@ -216,22 +208,14 @@ def test_policies_stay_in_force_without_the_engine(pods: PolicyPods) -> None:
     apply("policy", ingress=[{"from": [CLIENT]}])
     command("up")
     assert pods.reachability_becomes({"client": PORTS})
-
-
-def test_the_engine_continues_after_an_outage_of_the_api_server(pods: PolicyPods) -> None:
     engine = process_ids()["policy-engine"]
     kill("etcd", "kube-apiserver")
     command("up")
     assert process_ids()["policy-engine"] == engine
-    apply("policy", ingress=[{"from": [CLIENT]}])
-    assert pods.reachability_becomes({"client": PORTS})
-
-
-def test_a_table_that_somebody_removed_is_recreated(pods: PolicyPods) -> None:
-    apply("policy", ingress=[{"from": [CLIENT]}])
-    assert pods.reachability_becomes({"client": PORTS})
+    apply("policy", ingress=[{"from": [BLUE]}])
+    assert pods.reachability_becomes({"remote": PORTS})
     flush = ["nsenter", f"--net={CLUSTER.netns}", "--", "nft", "delete", "table", "ip", "network-policy"]
     subprocess.run(flush, check=True)
     wait_until_reported("no NetworkPolicy is enforced")
     command("up")
-    assert pods.reachability_becomes({"client": PORTS})
+    assert pods.reachability_becomes({"remote": PORTS})
