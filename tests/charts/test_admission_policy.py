@@ -169,12 +169,41 @@ def objects_of(job: HorovodJob) -> list[Object]:
     ]
 
 
-def test_the_operator_creates_the_objects_of_a_job(installation: Installation, job: HorovodJob) -> None:
+def test_the_operator_creates_the_objects_of_a_job_in_its_namespace_only(
+    installation: Installation, job: HorovodJob, team: str, api: Api
+) -> None:
     for body in objects_of(job):
         installation.api.create(f"{path_of(body['metadata']['namespace'], body)}?dryRun=All", body)
+    for namespace in ("kube-system", "kube-public", "kube-node-lease", installation.namespace):
+        for body in objects_of(job):
+            there = {**body, "metadata": {**body["metadata"], "namespace": namespace}}
+            assert "a namespace of Kubernetes or of the operator" in installation.refusal(namespace, there)
+    assert "only when it is finished" in refusal(installation.api.delete, f"{JOBS.format(team)}/train")
+    api.kubectl("-n", team, "create", "rolebinding", "author", "--clusterrole=edit", "--user=author")
+    author = Api(api.kubeconfig, user="author")
+    for name in [each["metadata"]["name"] for each in objects_of(job)[:2]]:
+        assert "is reserved for a Secret of the operator" in refusal(create, author, team, secret(name))
+    create(author, team, secret("own"))
+    author.delete(f"{path_of(team, secret('own'))}/own")
+    own = restricted_pod("own")
+    labelled = {"metadata": {"name": "own", "labels": {"horovodjob.dev/job-uid": job.metadata.uid}}}
+    create(author, team, own)
+    assert "only the operator of HorovodJobs" in refusal(create, author, team, own | labelled)
+    path = f"{path_of(team, own)}/own"
+    assert "only the operator" in refusal(author.patch, path, labelled)
+    api.patch(path, labelled)  # cluster-admin
+    unlabelled = {"metadata": {"labels": {"horovodjob.dev/job-uid": None}}}
+    assert "only the operator" in refusal(author.patch, path, unlabelled)
+    author.patch(path, {"metadata": {"annotations": {"a": "b"}}})
+    author.delete(f"{path}?gracePeriodSeconds=0")
 
 
-def test_an_object_of_a_job_has_no_second_owner_that_keeps_it(
+# What the policy says of an object does not depend on the names of the installation.
+one_installation = pytest.mark.parametrize("installation", ["chart in another namespace"], indirect=True)
+
+
+@one_installation
+def test_nothing_keeps_an_object_of_a_job_from_the_collector(
     installation: Installation, job: HorovodJob, team: str, api: Api
 ) -> None:
     kept = api.create(f"/api/v1/namespaces/{team}/configmaps", {"metadata": {"generateName": "owner-"}})["metadata"]
@@ -183,16 +212,15 @@ def test_an_object_of_a_job_has_no_second_owner_that_keeps_it(
     for body in objects_of(job):
         for owners in ((FALSE_OWNER, real), (own, real), (real, FALSE_OWNER), ({**real, "controller": True},)):
             assert NOT_OF_JOB in installation.refusal(team, with_owners(body, *owners)), (body["kind"], owners)
-
-
-def test_the_collector_deletes_an_object_of_a_job_that_does_not_exist(
-    installation: Installation, team: str, api: Api
-) -> None:
+        finalized = {**body, "metadata": {**body["metadata"], "finalizers": ["attacker.test/keep"]}}
+        assert "may not add finalizers" in installation.refusal(team, finalized), body["kind"]
+    pod = launcher_pod(job, 1, "", "")
+    pod["spec"]["terminationGracePeriodSeconds"] = 10**6
+    assert "terminationGracePeriodSeconds of at most 3600" in installation.refusal(team, pod)
     labels = {"horovodjob.dev/job-uid": FALSE_OWNER["uid"]}
-    pod = restricted_pod("no-launcher")
     policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "no"}}
     for body in (
-        pod | {"metadata": {"name": "no-launcher", "labels": labels}},
+        restricted_pod("no-launcher") | {"metadata": {"name": "no-launcher", "labels": labels}},
         policy | {"spec": {"podSelector": {"matchLabels": labels}}},
         secret(f"horovodjob-keys-{FALSE_OWNER['uid']}") | {"type": "Opaque"},
     ):
@@ -205,19 +233,9 @@ def test_the_collector_deletes_an_object_of_a_job_that_does_not_exist(
     wait_for("the garbage collector", lambda: not left())
 
 
-def test_nothing_is_created_in_namespaces_of_kubernetes_and_of_the_operator(
-    installation: Installation, job: HorovodJob
-) -> None:
-    for namespace in ("kube-system", "kube-public", "kube-node-lease", installation.namespace):
-        for body in objects_of(job):
-            there = {**body, "metadata": {**body["metadata"], "namespace": namespace}}
-            assert "a namespace of Kubernetes or of the operator" in installation.refusal(namespace, there)
-
-
-def test_a_network_policy_and_a_service_select_only_pods_of_their_job(
-    installation: Installation, job: HorovodJob, team: str
-) -> None:
-    policy, names = network_policy(job), service(job)
+@one_installation
+def test_an_object_concerns_only_its_job(installation: Installation, job: HorovodJob, team: str) -> None:
+    policy, names, pod = network_policy(job), service(job), launcher_pod(job, 1, "", "")
     other = {"horovodjob.dev/job-uid": FALSE_OWNER["uid"]}
     for selector in ({}, {"matchLabels": {"app": "database"}}, {"matchLabels": other}):
         changed = {**policy, "spec": {**policy["spec"], "podSelector": selector}}
@@ -225,71 +243,17 @@ def test_a_network_policy_and_a_service_select_only_pods_of_their_job(
     without = {key: value for key, value in names["spec"].items() if key != "selector"}
     for spec in (without, {**names["spec"], "selector": {"app": "database"}}, {**names["spec"], "selector": other}):
         assert "select only such pods" in installation.refusal(team, {**names, "spec": spec})
-
-
-def test_a_service_is_headless_and_takes_no_address(installation: Installation, job: HorovodJob, team: str) -> None:
-    names = service(job)
     for change in (
         {"externalIPs": ["10.0.0.1"]},
         {"clusterIP": None},
         {"clusterIP": None, "type": "NodePort"},
-        {"clusterIP": None, "type": "LoadBalancer"},
         {"clusterIP": None, "type": "ExternalName", "externalName": "attacker.test"},
     ):
         changed = {**names, "spec": {**names["spec"], **change}}
         assert "only headless Services" in installation.refusal(team, changed), change
-
-
-def test_a_pod_has_the_name_and_the_label_of_its_job(installation: Installation, job: HorovodJob, team: str) -> None:
-    pod = launcher_pod(job, 1, "", "")
-    for labels in ({}, {"horovodjob.dev/job-uid": FALSE_OWNER["uid"]}):
+    for labels in ({}, other):
         changed = {**pod, "metadata": {**pod["metadata"], "labels": labels}}
         assert "with the label horovodjob.dev/job-uid of their job" in installation.refusal(team, changed)
     for body in objects_of(job):
         named = {**body, "metadata": {**body["metadata"], "name": "database"}}
         assert "not that of its job" in (refusal := installation.refusal(team, named)) or NOT_OF_JOB in refusal
-
-
-def test_nothing_delays_the_collector(installation: Installation, job: HorovodJob, team: str) -> None:
-    for body in objects_of(job):
-        kept = {**body, "metadata": {**body["metadata"], "finalizers": ["attacker.test/keep"]}}
-        assert "may not add finalizers" in installation.refusal(team, kept), body["kind"]
-    pod = launcher_pod(job, 1, "", "")
-    pod["spec"]["terminationGracePeriodSeconds"] = 10**6
-    assert "terminationGracePeriodSeconds of at most 3600" in installation.refusal(team, pod)
-
-
-def test_the_names_of_secrets_that_pods_run_are_reserved(
-    installation: Installation, job: HorovodJob, team: str, api: Api
-) -> None:
-    api.kubectl("-n", team, "create", "rolebinding", "author", "--clusterrole=edit", "--user=author")
-    planted = [each["metadata"]["name"] for each in objects_of(job)[:2]]
-    author = Api(api.kubeconfig, user="author")
-    for name in planted:
-        assert "is reserved for a Secret of the operator" in refusal(create, author, team, secret(name))
-    create(author, team, secret("own"))
-    author.delete(f"{path_of(team, secret('own'))}/own")
-
-
-def test_nobody_else_gives_a_pod_the_label_of_a_job(
-    installation: Installation, job: HorovodJob, team: str, api: Api
-) -> None:
-    api.kubectl("-n", team, "create", "rolebinding", "author", "--clusterrole=edit", "--user=author")
-    author, own = Api(api.kubeconfig, user="author"), restricted_pod("own")
-    labelled = {"metadata": {"name": "own", "labels": {"horovodjob.dev/job-uid": job.metadata.uid}}}
-    create(author, team, own)
-    assert "only the operator of HorovodJobs" in refusal(create, author, team, own | labelled)
-    path = f"{path_of(team, own)}/own"
-    assert "only the operator" in refusal(author.patch, path, labelled)
-    api.patch(path, labelled)  # cluster-admin
-    assert "only the operator" in refusal(
-        author.patch, path, {"metadata": {"labels": {"horovodjob.dev/job-uid": None}}}
-    )
-    author.patch(path, {"metadata": {"annotations": {"a": "b"}}})
-    author.delete(f"{path}?gracePeriodSeconds=0")
-
-
-def test_a_job_with_a_time_to_live_is_deleted_only_when_it_is_finished(
-    installation: Installation, job: HorovodJob, team: str
-) -> None:
-    assert "only when it is finished" in refusal(installation.api.delete, f"{JOBS.format(team)}/train")

@@ -14,6 +14,7 @@ from support.helm import Helm
 
 CRON: Object = {"cron": "0 2 * * *"}
 NAMESPACE = "schedules"
+EXPERIMENT = "horovodjob.dev/experiment"
 EXAMPLE = CHART / "ci" / "nightly-values.yaml"
 
 
@@ -84,34 +85,17 @@ def test_the_times_of_a_schedule_are_checked_at_its_installation(helm4: Helm, na
         helm4("uninstall", "wrong", "-n", namespace)
 
 
-def test_only_what_is_set_is_rendered(helm: Helm) -> None:
-    spec = rendered(helm)["CronJob"]["spec"]
-    assert set(spec) == {"schedule", "concurrencyPolicy", "jobTemplate"}
-    assert spec["concurrencyPolicy"] == "Forbid"
-    given = {"suspend": False, "startingDeadlineSeconds": 60, "successfulJobsHistoryLimit": 0}
-    assert rendered(helm, schedule={**CRON, **given})["CronJob"]["spec"].items() >= given.items()
-    assert job_of(rendered(helm))["spec"] == MINIMAL
-
-
-def test_nulls_are_left_to_kubernetes(helm: Helm) -> None:
+def test_the_schedule_has_only_what_is_set_and_the_rights_to_create_and_patch_jobs(helm: Helm) -> None:
     fields = yaml.safe_load((CHART / "values.yaml").read_text())["schedule"]
-    objects = rendered(helm, schedule={**dict.fromkeys(fields), **CRON})
-    container = objects["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
-    assert container["image"] == "horovodjob/hvj:0.1.0"
-    assert set(objects["CronJob"]["spec"]) == {"schedule", "concurrencyPolicy", "jobTemplate"}
-
-
-def test_runs_are_one_experiment(helm4: Helm) -> None:
-    label = "horovodjob.dev/experiment"
-    assert job_of(rendered(helm4))["metadata"]["labels"] == {label: "nightly"}
-    given = rendered(helm4, experiment="resnet", queue="gpus", labels={"team": "a"}, annotations={"note": "b"})
-    metadata = job_of(given)["metadata"]
-    assert metadata["labels"] == {label: "resnet", "kueue.x-k8s.io/queue-name": "gpus", "team": "a"}
-    assert metadata["annotations"] == {"note": "b"}
-
-
-def test_the_account_of_a_schedule_may_create_and_patch_horovodjobs_only(helm4: Helm) -> None:
-    (rule,) = rendered(helm4)["Role"]["rules"]
+    for schedule in (CRON, {**dict.fromkeys(fields), **CRON}):
+        objects = rendered(helm, schedule=schedule)
+        spec = objects["CronJob"]["spec"]
+        assert set(spec) == {"schedule", "concurrencyPolicy", "jobTemplate"}
+        assert spec["concurrencyPolicy"] == "Forbid"
+        assert spec["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"] == "horovodjob/hvj:0.1.0"
+    assert job_of(objects)["spec"] == MINIMAL
+    assert job_of(objects)["metadata"]["labels"] == {EXPERIMENT: "nightly"}
+    (rule,) = objects["Role"]["rules"]
     assert rule == {
         "apiGroups": ["horovodjob.dev"],
         "resources": ["horovodjobs"],
@@ -119,20 +103,29 @@ def test_the_account_of_a_schedule_may_create_and_patch_horovodjobs_only(helm4: 
     }
 
 
-def test_an_account_of_the_cluster_can_be_used(helm4: Helm) -> None:
-    objects = rendered(helm4, schedule={**CRON, "serviceAccountName": "runs"})
-    assert set(objects) == {"ConfigMap", "CronJob"}
-    assert objects["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["serviceAccountName"] == "runs"
+def test_values_of_the_schedule_and_of_the_job_reach_the_runs(helm4: Helm) -> None:
+    given = {"suspend": False, "startingDeadlineSeconds": 60, "successfulJobsHistoryLimit": 0}
+    labels: dict[str, Any] = {
+        "experiment": "resnet",
+        "queue": "gpus",
+        "labels": {"team": "a"},
+        "annotations": {"note": "b"},
+    }
+    objects = rendered(helm4, schedule={**CRON, **given, "serviceAccountName": "runs"}, **labels)
+    assert set(objects) == {"ConfigMap", "CronJob"}, "the cluster has the account"
+    spec = objects["CronJob"]["spec"]
+    assert spec.items() >= given.items()
+    assert spec["jobTemplate"]["spec"]["template"]["spec"]["serviceAccountName"] == "runs"
+    metadata = job_of(objects)["metadata"]
+    assert metadata["labels"] == {EXPERIMENT: "resnet", "kueue.x-k8s.io/queue-name": "gpus", "team": "a"}
+    assert metadata["annotations"] == {"note": "b"}
 
 
 @pytest.mark.parametrize(
     ("values", "words"),
     [
         ({"schedule": {"timeZone": "Europe/Berlin"}}, "schedule.timeZone has an effect only with schedule.cron"),
-        ({"schedule": {"suspend": False}}, "schedule.suspend has an effect only with schedule.cron"),
         ({"schedule": {**CRON, "concurrencyPolicy": "forbid"}}, "/schedule/concurrencyPolicy"),
-        ({"schedule": {**CRON, "historyLimit": 1}}, "historyLimit"),
-        ({"schedule": "0 2 * * *"}, "/schedule"),
         (
             {"schedule": CRON, "runPolicy": {"ttlSecondsAfterFinished": 60}},
             "set schedule.ttlSecondsAfterFinished instead",
@@ -143,9 +136,9 @@ def test_an_account_of_the_cluster_can_be_used(helm4: Helm) -> None:
         ({"schedule": CRON, "labels": {"horovodjob.dev/experiment": "a"}}, "which the chart sets: remove it"),
     ],
 )
-def test_invalid_values_are_refused_with_their_name(values: Object, words: str, helm: Helm) -> None:
+def test_invalid_values_are_refused_with_their_name(values: Object, words: str, helm4: Helm) -> None:
     values = {**MINIMAL, **values}
-    assert words in helm.refusal("template", "nightly", str(CHART), "--values=-", stdin=json.dumps(values))
+    assert words in helm4.refusal("template", "nightly", str(CHART), "--values=-", stdin=json.dumps(values))
 
 
 def test_a_release_of_a_job_does_not_become_a_schedule_which_would_delete_the_job(helm: Helm, api: Api) -> None:

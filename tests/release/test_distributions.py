@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from email.message import Message
 from email.parser import HeaderParser
 from pathlib import Path
@@ -19,6 +21,7 @@ from packaging.utils import parse_wheel_filename
 
 from horovodjob_release.distributions import build_distributions, required_packages, wheel_name
 from horovodjob_release.version import project_version
+from localcluster.settings import cache_directory
 from stages.commands import environment
 from stages.python_environment import find_python, find_uv
 from support.api_client import ROOT
@@ -50,36 +53,48 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def hvj(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`hvj` in an environment with only the wheel and its requirements without extras."""
-    venv, python = tmp_path_factory.mktemp("plain") / "venv", find_python()
+def hvj(built: dict[str, Path]) -> Iterator[Path]:
+    """`hvj` in an environment with only the wheel and its requirements without extras.
+
+    The environment has the same path in each run: its bytecode is in the cache, by this path.
+    """
+    venv, python = cache_directory() / "plain-environment", find_python()
     own = {**os.environ, **environment(), "UV_PROJECT_ENVIRONMENT": str(venv)}
     uv = str(find_uv(python))
-    for command in (
-        ["sync", "--quiet", "--frozen", "--no-dev", "--no-install-project", "--python", python],
-        ["pip", "install", "--quiet", "--no-deps", "--no-index", f"--python={venv}", str(built["horovodjob.whl"])],
-    ):
-        subprocess.run([uv, *command], cwd=ROOT, env=own, check=True)
-    return venv / "bin" / "hvj"
+    wheel = ["pip", "install", "--quiet", "--no-deps", "--no-index", "--reinstall", f"--python={venv}"]
+    with venv.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for command in (
+            ["sync", "--quiet", "--frozen", "--no-dev", "--no-install-project", "--python", python],
+            [*wheel, str(built["horovodjob.whl"])],
+        ):
+            subprocess.run([uv, *command], cwd=ROOT, env=own, check=True)
+        yield venv / "bin" / "hvj"
 
 
-def test_each_distribution_has_a_wheel_and_a_source_archive(built: dict[str, Path]) -> None:
+def test_each_distribution_has_a_wheel_and_a_source_archive_without_files_of_the_other(built: dict[str, Path]) -> None:
     assert set(built) == {"horovodjob.whl", "horovodjob.gz", "horovodjob_trainer.whl", "horovodjob_trainer.gz"}
     assert all(project_version(ROOT) in path.name for path in built.values())
-
-
-def test_the_wheels_have_no_file_in_common(built: dict[str, Path]) -> None:
-    contents = [set(zipfile.ZipFile(built[name]).namelist()) for name in ("horovodjob.whl", "horovodjob_trainer.whl")]
+    wheels = [built["horovodjob.whl"], built["horovodjob_trainer.whl"]]
+    assert [wheel_name(wheel) for wheel in wheels] == ["horovodjob", "horovodjob-trainer"]
+    contents = [set(zipfile.ZipFile(wheel).namelist()) for wheel in wheels]
     assert not contents[0] & contents[1]
     tops = [{name.partition("/")[0] for name in content if "dist-info" not in name} for content in contents]
     ours = {"horovodjob", "horovodjob_operator", "horovodjob_cli", "horovodjob_dashboard"}
     assert tops == [ours, {"horovodjob_trainer"}]
+    assert (ROOT / "trainer" / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 
 
-def test_the_plain_installation_has_a_working_hvj(hvj: Path) -> None:
+def test_the_plain_installation_has_a_working_hvj_and_no_operator_that_cannot_start(hvj: Path) -> None:
     shown = subprocess.run([hvj, "--version"], capture_output=True, text=True, check=True, cwd="/")
     assert shown.stdout == f"hvj {project_version(ROOT)}\n"
     subprocess.run([hvj.with_name("python"), "-c", IMPORT_ALL], check=True, cwd="/")
+    programs = {path.name for path in hvj.parent.iterdir() if "horovodjob" in path.name or "hvj" in path.name}
+    assert programs == {"hvj", "kubectl-hvj", "kubectl_complete-hvj"}
+    command = [str(hvj.with_name("python")), "-m", "horovodjob_operator"]
+    started = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    assert (started.returncode, started.stderr.count("\n")) == (1, 1)
+    assert "pip install 'horovodjob[operator]'" in started.stderr
 
 
 @pytest.mark.parametrize(
@@ -95,15 +110,6 @@ def test_a_command_that_needs_an_extra_says_so(hvj: Path, tmp_path: Path, comman
     assert done.returncode == 1
     assert f"pip install 'horovodjob[{extra}]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_the_plain_installation_has_no_operator_that_cannot_start(hvj: Path) -> None:
-    programs = {path.name for path in hvj.parent.iterdir() if "horovodjob" in path.name or "hvj" in path.name}
-    assert programs == {"hvj", "kubectl-hvj", "kubectl_complete-hvj"}
-    command = [str(hvj.with_name("python")), "-m", "horovodjob_operator"]
-    started = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
-    assert (started.returncode, started.stderr.count("\n")) == (1, 1)
-    assert "pip install 'horovodjob[operator]'" in started.stderr
 
 
 @pytest.mark.parametrize("version", ["3.13", "3.14"])
@@ -139,17 +145,14 @@ def locked_wheels(requirements: list[str]) -> dict[str, list[str]]:
     return found
 
 
-def test_an_extra_that_the_lock_lacks_is_no_part_of_the_bill_of_its_wheel(built: dict[str, Path]) -> None:
-    found = {package.name for package in required_packages(built["horovodjob_trainer.whl"], ROOT)}
-    assert found >= {"keras", "numpy", "mpi4py"}
-    assert "wandb" not in found
-
-
-def test_the_requirements_of_a_wheel_have_the_versions_of_the_lock(built: dict[str, Path]) -> None:
+def test_the_bill_of_a_wheel_has_its_requirements_in_the_versions_of_the_lock(built: dict[str, Path]) -> None:
     found = {package.name: package for package in required_packages(built["horovodjob.whl"], ROOT)}
     assert found.keys() >= {"typer", "kubernetes", "kopf", "cffi"}, "extras and what is required in turn, too"
     assert "tensorflow-cpu" not in found
     assert all(package.version for package in found.values())
+    trainer = {package.name for package in required_packages(built["horovodjob_trainer.whl"], ROOT)}
+    assert trainer >= {"keras", "numpy", "mpi4py"}
+    assert "wandb" not in trainer, "an extra that the lock lacks"
 
 
 def test_the_operator_image_has_the_requirements_of_its_wheel_and_no_command_line_client() -> None:
@@ -158,11 +161,3 @@ def test_the_operator_image_has_the_requirements_of_its_wheel_and_no_command_lin
     assert set(image) <= {*project["dependencies"], *project["optional-dependencies"]["operator"]}
     assert set(project["optional-dependencies"]["operator"]) <= set(image)
     assert not {Requirement(line).name for line in image} & {"kubernetes", "typer", "azure-mgmt-containerservice"}
-
-
-def test_the_trainer_has_the_licence_of_the_project() -> None:
-    assert (ROOT / "trainer" / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
-
-
-def test_the_name_of_a_wheel_is_that_of_its_distribution(built: dict[str, Path]) -> None:
-    assert {wheel_name(built[name]) for name in built if name.endswith(".whl")} == {"horovodjob", "horovodjob-trainer"}

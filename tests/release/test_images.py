@@ -27,16 +27,14 @@ NAME = "docker.io/horovodjob/operator:1.2.3"
 LABELS = {"org.opencontainers.image.version": "1.2.3"}
 
 
-def test_the_same_image_gives_the_same_archive(image: Path, tmp_path: Path) -> None:
+def test_an_archive_is_reproducible_and_has_its_image_under_its_name_and_each_blob_under_its_digest(
+    image: Path, tmp_path: Path
+) -> None:
     first, second = tmp_path / "1.oci.tar", tmp_path / "2.oci.tar"
     digest = write_oci_archive(image, NAME, first, LABELS)
     assert write_oci_archive(image, NAME, second, LABELS) == digest
     assert first.read_bytes() == second.read_bytes()
-
-
-def test_an_archive_has_its_image_under_its_name_and_each_blob_under_its_digest(image: Path, tmp_path: Path) -> None:
-    digest = write_oci_archive(image, NAME, tmp_path / "oci.tar", LABELS)
-    files = read(tmp_path / "oci.tar")
+    files = read(first)
     (entry,) = json.loads(files["index.json"])["manifests"]
     assert (entry["digest"], entry["annotations"]["io.containerd.image.name"]) == (digest, NAME)
     blobs = {name.rpartition("/")[2]: content for name, content in files.items() if name.startswith("blobs/")}
@@ -67,7 +65,7 @@ def test_a_damaged_layer_is_rejected(image: Path, tmp_path: Path) -> None:
         write_oci_archive(damaged, NAME, tmp_path / "oci.tar", LABELS)
 
 
-def test_the_packages_are_those_of_the_last_layer(image: Path) -> None:
+def test_the_packages_are_those_of_the_last_layer_and_have_a_row_each_in_the_list_of_licences(image: Path) -> None:
     found = image_packages(image)
     assert [(package.kind, package.name, package.version, package.licences) for package in found] == [
         ("deb", "base-files", "12.4", ("GPL-2+",)),
@@ -75,13 +73,15 @@ def test_the_packages_are_those_of_the_last_layer(image: Path) -> None:
         ("pypi", "kept", "1.0", ("MIT",)),
     ]
     assert obstacles(found) == []
+    page = licence_report(NAME, found)
+    assert "| base-files | 12.4 | Debian | GPL-2+ |" in page
+    assert "| kept | 1.0 | PyPI | MIT |" in page
 
 
 def test_the_bill_of_materials_is_valid_and_the_same_each_time(image: Path) -> None:
     subject = image_component("docker.io/horovodjob/operator", "1.2.3", "sha256:0")
     bill = bill_of_materials(subject, image_packages(image))
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill) is None
-    assert {one["name"] for one in components(bill)} == {"debian", "base-files", "linked", "kept"}
     assert bill_of_materials(subject, image_packages(image)) == bill
 
 
@@ -106,12 +106,6 @@ def test_a_scanner_finds_the_advisory_of_an_old_debian_package(image: Path) -> N
         )
 
 
-def test_the_list_of_licences_has_a_row_for_each_package(image: Path) -> None:
-    page = licence_report(NAME, image_packages(image))
-    assert "| base-files | 12.4 | Debian | GPL-2+ |" in page
-    assert "| kept | 1.0 | PyPI | MIT |" in page
-
-
 @pytest.mark.parametrize(
     ("package", "reason"),
     [
@@ -120,16 +114,10 @@ def test_the_list_of_licences_has_a_row_for_each_package(image: Path) -> None:
         (Package("pypi", "a", "1", ("LicenseRef-NVIDIA",)), "a states LicenseRef-NVIDIA"),
         (Package("pypi", "a", "1", ("MIT AND AGPL-3.0-only",)), "a states MIT AND AGPL-3.0-only"),
         (Package("pypi", "a", "1", ("NOASSERTION",)), "a states NOASSERTION"),
+        (Package("pypi", "a", "1", ("MIT OR AGPL-3.0-only",)), ""),
+        (Package("deb", "libx11-data", "1", (), "x11"), ""),
     ],
 )
 def test_a_package_that_may_not_be_distributed_is_reported(package: Package, reason: str) -> None:
-    (found,) = obstacles([package])
-    assert found.startswith(reason)
-
-
-@pytest.mark.parametrize(
-    "package",
-    [Package("pypi", "a", "1", ("MIT OR AGPL-3.0-only",)), Package("deb", "libx11-data", "1", (), "x11")],
-)
-def test_one_of_several_licences_and_any_section_of_main_are_sufficient(package: Package) -> None:
-    assert obstacles([package]) == []
+    found = obstacles([package])
+    assert [sentence.startswith(reason) for sentence in found] == ([True] if reason else [])
