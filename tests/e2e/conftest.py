@@ -39,9 +39,7 @@ SLOW_FILES = (
     "test_program",
     "test_disruptions",
     "test_preparation",
-    "test_elastic_training",
     "test_mpi",
-    "test_tutorial_script",
 )
 # The UID of the trainer image's user, who must be able to write to a directory of this machine.
 IMAGE_USER = 1000

@@ -19,7 +19,7 @@ LOCAL_ONLY = {
         "it loads an image into the node"
     ),
     "training/test_azure_files.py": "storage accounts are SMB servers of this machine",
-    "training/test_elastic_training.py": SHARED,
+    "faults/test_elastic.py": SHARED,
     "programs/test_untrusted_input.py::test_special_characters_in_paths_have_no_effect": SHARED,
     "programs/test_untrusted_input.py::test_a_share_that_disappears_loses_log_files_and_the_job_succeeds": (
         "it unmounts a file system of the node"
@@ -32,17 +32,19 @@ LOCAL_ONLY = {
     "programs/test_mpi.py::test_ranks_that_handle_sigterm_can_save_each_in_its_own_time": SHARED,
     "faults/test_network_loss.py": "it cuts the network of pods on the node",
     "faults/test_node_loss.py": "it stops the kubelet",
-    "programs/test_preparation.py::test_the_output_of_the_preparation_is_in_separate_files": SHARED,
+    "programs/test_preparation.py::test_a_worker_is_prepared_once_and_its_output_is_in_separate_files": SHARED,
     "programs/test_program.py::test_variables_contain_the_paths_of_inputs_and_outputs_and_output_directories_exist": (
         SHARED
     ),
     "programs/test_run_script.py::test_a_claim_takes_the_directory_and_gives_the_output_back": SHARED,
     "pods/test_scheduling.py": GPUS,
+    "pods/test_sidecars.py::test_a_job_finishes_with_any_sidecar_that_a_webhook_injects": (
+        "the webhook is a process of this machine"
+    ),
     "lifecycle/test_sigterm.py": SHARED,
     "training/test_stalls.py": SHARED,
     "training/test_training.py": SHARED,
     "training/test_training_examples.py": "the claim of the examples is a directory of the node",
-    "training/test_tutorial_script.py": SHARED,
 }
 
 

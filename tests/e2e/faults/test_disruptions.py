@@ -58,11 +58,6 @@ def _sleeps(namespace: Namespace, pod: str) -> list[tuple[str, str]]:
     return sorted(one for one in namespace.processes(pod) if one[1].split() in (["sleep", "3600"], ["sleep", "7200"]))
 
 
-def _attempts(namespace: Namespace, pod: str) -> set[str]:
-    """The attempts of the processes of ssh sessions in a pod."""
-    return {attempt for attempt, _ in namespace.processes(pod)}
-
-
 def _uids(pods: dict[str, Object]) -> dict[str, str]:
     return {name: pod["metadata"]["uid"] for name, pod in pods.items()}
 
@@ -92,31 +87,32 @@ def test_a_disrupted_worker_is_replaced_and_the_other_one_kept(
 def test_no_rank_of_an_old_attempt_survives_in_a_kept_worker(
     module_namespace: Namespace, first: dict[str, dict[str, Object]]
 ) -> None:
-    kept = "deleted-worker-0"
-    module_namespace.wait(
-        "deleted", "attempt 2", lambda status: status["attempt"] == 2 and status["phase"] == "Running"
-    )
-    wait_for("ranks of attempt 2", lambda: "2" in _attempts(module_namespace, kept))
-    assert _attempts(module_namespace, kept) == {"2"}
-    hostfile = module_namespace.exec(kept, "cat", "/run/horovodjob/hostfile")
-    addresses = [module_namespace.pods()[f"deleted-worker-{index}"]["status"]["podIP"] for index in (0, 1)]
+    namespace, kept = module_namespace, "deleted-worker-0"
+    namespace.wait("deleted", "attempt 2", lambda status: status["attempt"] == 2 and status["phase"] == "Running")
+
+    def attempts() -> set[str]:
+        return {attempt for attempt, _ in namespace.processes(kept)}
+
+    wait_for("ranks of attempt 2", lambda: "2" in attempts())
+    assert attempts() == {"2"}
+    hostfile = namespace.exec(kept, "cat", "/run/horovodjob/hostfile")
+    addresses = [namespace.pods()[f"deleted-worker-{index}"]["status"]["podIP"] for index in (0, 1)]
     assert hostfile == "".join(f"{address} slots=1\n" for address in addresses)
-    module_namespace.release("deleted-worker-0", "deleted-worker-1")
+    namespace.release("deleted-worker-0", "deleted-worker-1")
+    assert_second_attempt_ran(namespace, "deleted")
 
 
-@pytest.mark.parametrize("name", ["deleted", "headless"])
-def test_the_second_attempt_runs_on_every_worker(
-    module_namespace: Namespace, first: dict[str, dict[str, Object]], name: str
-) -> None:
-    module_namespace.wait_phase(name, "Succeeded")
-    expected = [f"rank of attempt 2 on {name}-worker-{index}" for index in (0, 1)]
-    assert sorted(module_namespace.output(name)) == expected
+def assert_second_attempt_ran(namespace: Namespace, name: str) -> None:
+    """Asserts that it ran on every worker."""
+    namespace.wait_phase(name, "Succeeded")
+    assert sorted(namespace.output(name)) == [f"rank of attempt 2 on {name}-worker-{index}" for index in (0, 1)]
 
 
 def test_a_deleted_launcher_is_replaced_and_all_workers_are_kept(
     module_namespace: Namespace, first: dict[str, dict[str, Object]]
 ) -> None:
-    status = module_namespace.wait_phase("headless", "Succeeded")
+    assert_second_attempt_ran(module_namespace, "headless")
+    status = module_namespace.status("headless")
     assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 1)
     (error,) = status["errors"]
     assert (error["reason"], error["pod"]) == ("LauncherFailed", "headless-launcher")

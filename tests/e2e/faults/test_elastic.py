@@ -1,110 +1,102 @@
-"""Elastic jobs: workers are added and removed while the ranks continue. Both jobs run side by side."""
+"""An elastic training: workers are added, removed, killed and cut off while it trains each epoch once."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from typing import Any
-
-import pytest
+from collections.abc import Callable
+from pathlib import Path
 
 from e2e.access import wait_for
 from e2e.faults.links import set_link
-from e2e.install import Target
-from e2e.namespace import RARELY, Namespace
+from e2e.namespace import RARELY, Namespace, volume
+from localcluster.settings import Cluster
 
-# Counts steps that all ranks execute together, until a rank finds the file.
-PROGRAM = """
-import os, time
-import horovodjob_trainer.hvd as hvd
-
-hvd.init()
-state = hvd.elastic.ObjectState(hvd.broadcast_object, hvd.rank, step=0)
-
-@hvd.elastic.run
-def work(state):
-    where = f"rank {hvd.rank()} of {hvd.size()} in {os.environ['HOROVODJOB_POD']}"
-    print(f"BEGIN {where} step {state.step}", flush=True)
-    while not any(hvd.allgather_object(os.path.exists("/tmp/go"))):
-        time.sleep(0.2)
-        state.step += 1
-        state.commit()
-    print(f"DONE {where} step {state.step}", flush=True)
-
-work(state)
-"""
-COUNT = ["python3", "-c", PROGRAM]
+RANK = "^python -m horovodjob_trainer --dataset"
+TRAIN = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--dir", "/data", "--threads", "1"]
+TRAIN += ["--epochs", "1000", "--commit-steps", "5", "--checkpoint-steps", "20", "--log-seconds", "1"]
+# Timeout of a rank that waits for an unreachable one; on a busy machine, a rank also starts slowly.
+ENV = [RARELY, {"name": "HVD_STALL_SECONDS", "value": "8"}, {"name": "HOROVOD_GLOO_TIMEOUT_SECONDS", "value": "60"}]
 
 
-@pytest.fixture(scope="module")
-def namespace(module_namespace: Namespace) -> Namespace:
-    """The namespace, with both jobs in it."""
-    # Timeout of a rank that waits for an unreachable one; on a busy machine, a rank also starts slowly.
-    env = [{"name": "HOROVOD_GLOO_TIMEOUT_SECONDS", "value": "60"}, RARELY]
-    elastic = {"minReplicas": 1, "maxReplicas": 3, "cooldownSeconds": [1, 2]}
-    module_namespace.apply(
-        # A retry of a host that is still unreachable ends the attempt, so the cooldown is long.
-        module_namespace.job("hard", COUNT, worker={"replicas": 2}, elastic={"cooldownSeconds": [15, 20]}, env=env),
-        module_namespace.job("grow", COUNT, worker={"replicas": 2}, elastic=elastic, env=[RARELY]),
-    )
-    return module_namespace
+class Training:
+    """The job `learn`, and what it prints."""
+
+    def __init__(self, namespace: Namespace, directory: Path) -> None:
+        self.namespace = namespace
+        status = namespace.wait_phase("learn", "Running")
+        self._output = directory / "logs" / status["outputPathSegment"] / "stdouterr" / "stdout.txt"
+
+    def output(self) -> str:
+        return self._output.read_text() if self._output.exists() else ""
+
+    def epochs(self) -> list[int]:
+        """The epochs in the order in which they ended.
+
+        A resume from the checkpoint of an epoch, which is written before the validation, repeats the validation.
+        """
+        lines = re.findall(r"Epoch (\d+)/1000 \d+/\d+ .*val_loss", self.output())
+        return [int(epoch) for epoch, _ in itertools.groupby(lines)]
+
+    def wait_progress(self) -> None:
+        """Waits until the training continues."""
+
+        def progress() -> float:
+            return float(self.namespace.status("learn").get("training", {}).get("progress") or 0)
+
+        before = progress()
+        self.namespace.wait("learn", "progress", lambda _: progress() > before)
+
+    def wait_ranks(self, count: int, change: Callable[[], object] = lambda: None) -> None:
+        """Waits until this many ranks train, after a change."""
+        words = f"Training with {count} rank"
+        before = self.output().count(words)
+        change()
+        wait_for(f"{count} ranks", lambda: self.output().count(words) > before)
+        self.wait_progress()
+
+    def scale(self, replicas: int) -> None:
+        self.namespace.kubectl("scale", "hvj/learn", "-n", self.namespace.name, f"--replicas={replicas}")
 
 
-def ranks(namespace: Namespace, job: str, word: str) -> list[tuple[int, int, str, int]]:
-    """Rank, number of ranks, pod and step of each line with this word."""
-    pattern = rf"{word} rank (\d+) of (\d+) in (\S+) step (\d+)"
-    found = re.findall(pattern, "\n".join(namespace.output(job)))
-    return [(int(rank), int(size), pod, int(step)) for rank, size, pod, step in found]
-
-
-def wait_for_ranks(namespace: Namespace, job: str, *pods: str) -> int:
-    """Waits until ranks run in exactly these pods, in this order, and returns their first step."""
-    wanted = [(rank, len(pods), pod) for rank, pod in enumerate(pods)]
-
-    def poll() -> Any:
-        newest = ranks(namespace, job, "BEGIN")[-len(pods) :]
-        return sorted(line[:3] for line in newest) == wanted and max(line[3] for line in newest) + 1
-
-    return int(wait_for(f"ranks in {pods}", poll)) - 1
-
-
-def test_no_step_is_lost_when_workers_are_added_and_removed(namespace: Namespace) -> None:
-    namespace.wait_phase("grow", "Running")
-    assert wait_for_ranks(namespace, "grow", "grow-worker-0", "grow-worker-1") == 0
-    namespace.kubectl("scale", "hvj/grow", "-n", namespace.name, "--replicas=3")
-    three = wait_for_ranks(namespace, "grow", "grow-worker-0", "grow-worker-1", "grow-worker-2")
-    assert three > 0
-    assert namespace.status("grow")["replicas"] == 3
-    namespace.kubectl("scale", "hvj/grow", "-n", namespace.name, "--replicas=2")
-    two = wait_for_ranks(namespace, "grow", "grow-worker-0", "grow-worker-1")
-    assert two >= three
-    wait_for("worker 2 to be deleted", lambda: "grow-worker-2" not in namespace.pods("grow"))
-    namespace.delete_pod("grow-worker-0")
-    again = wait_for_ranks(namespace, "grow", "grow-worker-1", "grow-worker-0")
-    assert again >= two
-    status = namespace.status("grow")
+def test_killed_ranks_and_unreachable_workers_rejoin_and_no_epoch_is_lost(
+    namespace: Namespace, local: Cluster, shared_directory: Callable[[str], Path]
+) -> None:
+    directory = shared_directory(namespace.name)
+    volumes, mounts = volume(namespace, directory)
+    shared = {"volumes": volumes, "volumeMounts": mounts, "logs": {"pathPrefix": "/data/logs"}}
+    # A retry of a host that is still unreachable ends the attempt, so the cooldown is long.
+    elastic = {"cooldownSeconds": [15, 20]}
+    namespace.apply(namespace.job("learn", TRAIN, elastic=elastic, env=ENV, **shared))
+    learn = Training(namespace, directory)
+    wait_for("one rank", lambda: "Training with 1 rank " in learn.output())
+    learn.wait_progress()
+    namespace.stalled.add("learn")
+    namespace.exec("learn-worker-0", "pkill", "-STOP", "-f", RANK)
+    stalled = namespace.wait_progressing("learn", "TrainingStalled")
+    sentence = r"no step since \S+ \(usual: \S+ s\): rank 0 \(worker 0, node \S+\) is stopped"
+    assert re.fullmatch(sentence, stalled), stalled
+    learn.scale(2)
+    wait_for("the other host", lambda: namespace.log("learn-launcher").count(" joins") == 1)
+    assert "Training with 2 ranks " not in learn.output()
+    assert namespace.condition("learn", "Progressing")["reason"] == "TrainingStalled"
+    learn.wait_ranks(2, lambda: namespace.exec("learn-worker-0", "pkill", "-CONT", "-f", RANK))
+    namespace.wait_progressing("learn", "StepsCompleted", "True")
+    # The other worker then has rank 0: it is the only one that has the state, and reports it.
+    learn.wait_ranks(2, lambda: namespace.delete_pod("learn-worker-0"))
+    learn.wait_ranks(1, lambda: namespace.exec("learn-worker-0", "pkill", "-KILL", "-f", RANK))
+    wait_for("both ranks", lambda: learn.output().rindex("with 2 ranks") > learn.output().rindex("with 1 rank "))
+    learn.wait_ranks(1, lambda: set_link(namespace, local, "learn-worker-0", "down"))
+    learn.wait_ranks(2, lambda: set_link(namespace, local, "learn-worker-0", "up"))
+    learn.wait_ranks(1, lambda: learn.scale(1))
+    wait_for("one worker", lambda: set(namespace.pods("learn")) == {"learn-launcher", "learn-worker-0"})
+    status = namespace.status("learn")
     assert (status["attempt"], status["restarts"], status["preemptions"]) == (1, 0, 1)
-    namespace.release("grow-worker-1")
-    namespace.wait_phase("grow", "Succeeded")
-    assert len(ranks(namespace, "grow", "DONE")) == 2
-    assert namespace.phases("grow")[-2:] == ["Running", "Succeeded"]
-    assert set(namespace.phases("grow")) <= {"Queued", "Starting", "Running", "Succeeded"}
-
-
-def test_killed_ranks_and_unreachable_workers_rejoin(namespace: Namespace, target: Target) -> None:
-    namespace.wait_phase("hard", "Running")
-    both = ("hard-worker-0", "hard-worker-1")
-    wait_for_ranks(namespace, "hard", *both)
-    namespace.exec("hard-worker-1", "pkill", "-KILL", "-f", "^python3 -c")
-    alone = wait_for_ranks(namespace, "hard", "hard-worker-0")
-    assert wait_for_ranks(namespace, "hard", *both) >= alone
-    if target.local:
-        set_link(namespace, target.local, "hard-worker-1", "down")
-        try:
-            wait_for_ranks(namespace, "hard", "hard-worker-0")
-        finally:
-            set_link(namespace, target.local, "hard-worker-1", "up")
-        wait_for_ranks(namespace, "hard", *both)
-    status = namespace.status("hard")
-    assert (status["attempt"], status["restarts"], status["preemptions"]) == (1, 0, 0)
-    namespace.release("hard-worker-0")
-    namespace.wait_phase("hard", "Succeeded")
+    assert set(namespace.phases("learn")) <= {"Queued", "Starting", "Running"}
+    reached = len(learn.epochs())
+    namespace.change("learn", {"runPolicy": {"suspend": True}})
+    namespace.wait("learn", "no pods", lambda s: s["phase"] == "Suspended" and not s["replicas"])
+    namespace.change("learn", {"runPolicy": {"suspend": False}})
+    namespace.wait_phase("learn", "Running")
+    wait_for("an epoch more", lambda: len(learn.epochs()) > reached)
+    assert learn.epochs() == list(range(1, len(learn.epochs()) + 1))

@@ -15,9 +15,7 @@ from e2e.namespace import Namespace
 from localcluster.command_line import invoke
 from localcluster.processes import Processes
 from localcluster.settings import Cluster
-from support.api_client import Api
 
-NODES = "/api/v1/nodes"
 POOL = "lossy"
 NODE_NAME = f"{POOL}1"
 LABEL = "e2e.horovodjob.dev/lossy"
@@ -49,76 +47,61 @@ def kubelet(local: Cluster) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def silent(kubelet: int, api: Api) -> Iterator[None]:
+def silent(kubelet: int, kubectl: Kubectl) -> Iterator[None]:
     """The node does not respond until the end of the test."""
     os.kill(kubelet, signal.SIGSTOP)
     try:
         yield
     finally:
         os.kill(kubelet, signal.SIGCONT)
-        wait_for("the node is ready", lambda: _ready(api))
+        kubectl("wait", f"node/{NODE_NAME}", "--for=condition=Ready", "--timeout=15m")
 
 
-@contextlib.contextmanager
-def out_of_service(kubectl: Kubectl) -> Iterator[None]:
-    """Taints the node out-of-service, as an administrator does."""
-    kubectl("taint", "node", NODE_NAME, f"{OUT_OF_SERVICE}=nodeshutdown:NoSchedule")
-    try:
-        yield
-    finally:
-        kubectl("taint", "node", NODE_NAME, f"{OUT_OF_SERVICE}-")
-
-
-def _ready(api: Api) -> bool:
-    conditions = api.request("GET", f"{NODES}/{NODE_NAME}")["status"].get("conditions", ())
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-
-def test_a_worker_on_an_unreachable_node_is_replaced_after_the_out_of_service_taint(
-    namespace: Namespace, api: Api, kubelet: int
+def test_jobs_on_an_unreachable_node_wait_for_their_pods_and_continue_after_the_out_of_service_taint(
+    namespace: Namespace, local: Cluster, kubelet: int
 ) -> None:
-    namespace.apply(namespace.job("lost", RANK, worker={"replicas": 1, "template": HASTY}))
-    namespace.wait_phase("lost", "Running")
+    """Kubernetes evicts the pod of one job soon, and reports that of the other as running for five minutes.
 
-    def is_reported(words: str) -> bool:
-        return words in namespace.condition("lost", "Reconciling")["message"]
-
-    with silent(kubelet, api):
-        (error,) = namespace.wait("lost", "the worker is deleted", lambda status: status["errors"])["errors"]
-        assert (error["reason"], error["pod"], error["node"]) == ("Evicted", "lost-worker-0", NODE_NAME)
-        assert error["message"] == f"worker 0 was evicted from node {NODE_NAME}: DeletionByTaintManager"
-        # On a busy node, the launcher can be overdue before it.
-        words = f"waiting for pod lost-worker-0 to terminate, which node {NODE_NAME} should have stopped by "
-        namespace.wait("lost", "the pod that is overdue", lambda _: is_reported(words))
-        remedy = "if that node does not respond, delete it or taint it node.kubernetes.io/out-of-service"
-        assert is_reported(remedy)
-        assert namespace.status("lost")["phase"] == "Restarting"
-        with out_of_service(namespace.kubectl):
-            namespace.wait("lost", "a new worker", lambda _: is_reported("waiting for nodes: 0/"))
-    status = namespace.wait_phase("lost", "Succeeded")
-    assert (status["restarts"], {one["reason"] for one in status["errors"]}) == (0, {"Evicted"})
-
-
-def test_an_unreachable_node_causes_no_restart_and_the_next_attempt_waits_for_it(
-    namespace: Namespace, api: Api, local: Cluster, kubelet: int
-) -> None:
-    """Kubernetes reports its pods as running for five minutes."""
+    The ranks of the other job have lost their network, too.
+    """
     policy = {"backoffLimit": 0}
-    namespace.apply(namespace.job("off", RANK, worker={"replicas": 1, "template": PATIENT}, runPolicy=policy))
-    namespace.wait_phase("off", "Running")
-    wait_for("the rank", lambda: namespace.processes("off-worker-0"))
-    set_link(namespace, local, "off-worker-0", "down")
-    with silent(kubelet, api):
-        status = namespace.wait("off", "another attempt", lambda status: status["attempt"] == 2)
-        (error,) = status["errors"]
-        assert (error["reason"], error["pod"], error["node"]) == ("NodeLost", "off-worker-0", NODE_NAME)
-        assert (status["phase"], status["restarts"], status["preemptions"]) == ("Restarting", 0, 1)
-        words = "waiting for pod off-worker-0 to terminate"
-        namespace.wait("off", "what to do", lambda _: words in namespace.condition("off", "Reconciling")["message"])
-        launcher = namespace.pods()["off-launcher"]["metadata"]
-        assert (launcher["labels"]["horovodjob.dev/attempt"], launcher["annotations"]["horovodjob.dev/hosts"]) == (
-            "2",
-            "",
+    jobs = {"lost": HASTY, "off": PATIENT}
+    namespace.apply(
+        *(
+            namespace.job(name, RANK, worker={"replicas": 1, "template": template}, runPolicy=policy)
+            for name, template in jobs.items()
         )
-    status = namespace.wait_phase("off", "Succeeded")
-    assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 1)
+    )
+    for name in jobs:
+        namespace.wait_phase(name, "Running")
+        wait_for("the rank", lambda name=name: namespace.processes(f"{name}-worker-0"))  # type: ignore[misc]
+    set_link(namespace, local, "off-worker-0", "down")
+
+    def wait_reported(name: str, words: str) -> None:
+        namespace.wait(name, words, lambda _: words in namespace.condition(name, "Reconciling")["message"])
+
+    with silent(kubelet, namespace.kubectl):
+        errors = {name: namespace.wait(name, "an error", lambda status: status["errors"])["errors"] for name in jobs}
+        for name, reason in (("lost", "Evicted"), ("off", "NodeLost")):
+            (error,) = errors[name]
+            assert (error["reason"], error["pod"], error["node"]) == (reason, f"{name}-worker-0", NODE_NAME)
+        assert errors["lost"][0]["message"] == f"worker 0 was evicted from node {NODE_NAME}: DeletionByTaintManager"
+        # On a busy node, the launcher can be overdue before it.
+        wait_reported("lost", f"waiting for pod lost-worker-0 to terminate, which node {NODE_NAME} should have stopped")
+        wait_reported("lost", "if that node does not respond, delete it or taint it node.kubernetes.io/out-of-service")
+        wait_reported("off", "waiting for pod off-worker-0 to terminate")
+        for name in jobs:
+            status = namespace.status(name)
+            assert (status["phase"], status["restarts"], status["preemptions"]) == ("Restarting", 0, 1)
+        launcher = namespace.pods()["off-launcher"]["metadata"]
+        assert launcher["labels"]["horovodjob.dev/attempt"] == "2"
+        assert launcher["annotations"]["horovodjob.dev/hosts"] == ""
+        namespace.kubectl("taint", "node", NODE_NAME, f"{OUT_OF_SERVICE}=nodeshutdown:NoSchedule")
+        try:
+            for name in jobs:
+                wait_reported(name, "waiting for nodes: 0/")
+        finally:
+            namespace.kubectl("taint", "node", NODE_NAME, f"{OUT_OF_SERVICE}-")
+    for name in jobs:
+        status = namespace.wait_phase(name, "Succeeded")
+        assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 1)

@@ -30,29 +30,17 @@ def phase(namespace: Namespace) -> str:
     return str(job["status"]["phase"])
 
 
-def test_install_waits_until_the_job_runs_and_uninstall_removes_it(namespace: Namespace, helm: Helm) -> None:
+def test_install_waits_until_the_job_runs_or_has_failed_and_uninstall_removes_it(
+    namespace: Namespace, helm: Helm
+) -> None:
     helm(*INSTALL, *values(namespace, phases.WAIT))
     assert phase(namespace) == "Running"
     helm("uninstall", "train", "--namespace", namespace.name)
     wait_for("neither the job nor its pods", lambda: not namespace.find("train") and not namespace.pods("train"))
-
-
-def test_install_fails_when_the_job_fails_before_it_runs(namespace: Namespace, helm: Helm) -> None:
     policy = {"backoffLimit": 0}
     refusal = helm.refusal(*INSTALL, *values(namespace, ["true"], preparation={"command": "false"}, runPolicy=policy))
     assert f"HorovodJob/{namespace.name}/train" in refusal
     assert phase(namespace) == "Failed"
-
-
-def test_upgrades_change_and_resume_only_a_suspended_job(namespace: Namespace, helm: Helm) -> None:
-    helm(*INSTALL, *values(namespace, ["false"], runPolicy={"suspend": True}))
-    assert phase(namespace) == "Suspended"
-    helm(*INSTALL, *values(namespace, phases.WAIT))
-    assert phase(namespace) == "Running"
-    assert "can change only while it is" in helm.refusal(*INSTALL, *values(namespace, ["true"]))
-    namespace.release("train-worker-0")
-    namespace.wait_phase("train", "Succeeded")
-    assert "never runs again" in helm.refusal(*INSTALL, *values(namespace, ["true"]))
 
 
 def test_a_run_of_a_schedule_outlives_the_eviction_of_its_pod_and_is_deleted_with_its_training(

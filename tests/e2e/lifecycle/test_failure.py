@@ -56,21 +56,12 @@ def test_after_a_failure_the_launcher_keeps_its_log_and_the_workers_are_deleted(
     log = namespace.log("fails-launcher", "launcher")
     assert "attempt 2 begins" in log  # the output of the other rank depends on its progress
     assert "attempt 1 begins" not in log, "each attempt has a launcher of its own"
-
-
-def test_the_next_attempt_uses_the_workers_of_a_failed_one(namespace: Namespace) -> None:
-    namespace.wait_phase("fails", "Failed")
     pods = [pod["metadata"]["name"] for pod in namespace.pods_ever("fails")]
     assert sorted(pods) == ["fails-launcher", "fails-launcher", "fails-worker-0", "fails-worker-1"]
 
 
-def test_a_program_that_is_not_in_the_image_is_reported(namespace: Namespace) -> None:
-    status = namespace.wait_phase("missing", "Failed")
-    assert "no-such-program" in status["errors"][0]["message"]
-    assert status["exitCode"] not in (0, None)
-
-
-def test_a_rank_that_is_killed_fails_the_job(namespace: Namespace) -> None:
-    status = namespace.wait_phase("killed", "Failed")
-    assert status["exitCode"] == 137
-    assert "signal 9" in status["errors"][0]["message"]
+@pytest.mark.parametrize(("name", "words"), [("missing", "no-such-program"), ("killed", "signal 9")])
+def test_a_missing_program_and_a_killed_rank_fail_the_job(namespace: Namespace, name: str, words: str) -> None:
+    status = namespace.wait_phase(name, "Failed")
+    assert words in status["errors"][0]["message"]
+    assert status["exitCode"] == 137 if name == "killed" else status["exitCode"] not in (0, None)

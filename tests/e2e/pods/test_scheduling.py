@@ -25,7 +25,6 @@ NCCL = {
     "tcp": "NCCL_DEBUG=WARN NCCL_IB_DISABLE=1 NCCL_SOCKET_IFNAME==eth0",
     "rdma": "NCCL_DEBUG=WARN NCCL_SOCKET_IFNAME==eth0",
     "own": "NCCL_DEBUG=INFO NCCL_IB_DISABLE=0 NCCL_SOCKET_IFNAME=bond0",
-    "cpu": "",
 }
 
 
@@ -62,7 +61,6 @@ def test_jobs_wait_for_gpus_and_get_the_settings_of_nccl(namespace: Namespace, g
         namespace.job("tcp", show, worker=one),
         namespace.job("rdma", show, worker=one | {"template": {"spec": INFINIBAND}}),
         namespace.job("own", show, worker=one, env=own, envFrom=[{"configMapRef": {"name": "site"}}]),
-        namespace.job("cpu", show, worker={"replicas": 1}),
     )
     words = "Insufficient nvidia.com/gpu"
     namespace.wait("gpus", words, lambda _: words in namespace.condition("gpus", "Ready").get("message", ""))

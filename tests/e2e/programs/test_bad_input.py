@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from e2e.access import wait_for
 from e2e.install import Target, load_root_image
 from e2e.namespace import Namespace
 from support.api_client import Object
@@ -33,7 +32,6 @@ def namespace(module_namespace: Namespace) -> Namespace:
             volumes=[{"name": "keys", "secret": {"secretName": "lost"}}],
             volumeMounts=[{"name": "keys", "mountPath": "/keys"}],
         ),
-        module_namespace.job("pooled", GOOD, pool="gpunp"),
         module_namespace.job("script", script={"path": "/data/absent.py"}),
     )
     return module_namespace
@@ -63,50 +61,30 @@ def _assert_error(namespace: Namespace, name: str, reason: str, container: bool,
     assert error["container"] == (pod["metadata"]["labels"]["horovodjob.dev/role"] if container else "")
 
 
-@pytest.mark.parametrize("name", ["absent", "unreachable"])
-def test_an_image_that_cannot_be_pulled_is_reported(namespace: Namespace, name: str) -> None:
-    assert ABSENT in namespace.wait_reason(name, "ImagePullFailed")["message"]
-    assert namespace.status(name)["phase"] == "Starting"
-    _assert_error(namespace, name, "ImagePullFailed", True, ABSENT)
-
-
-def test_a_missing_pull_secret_is_reported(namespace: Namespace) -> None:
+def test_an_image_that_cannot_be_pulled_is_reported_and_a_missing_pull_secret_is_named(namespace: Namespace) -> None:
+    for name in ("absent", "unreachable"):
+        assert ABSENT in namespace.wait_reason(name, "ImagePullFailed")["message"]
+        assert namespace.status(name)["phase"] == "Starting"
+        _assert_error(namespace, name, "ImagePullFailed", True, ABSENT)
     name = "no-credentials"
     namespace.wait(name, "Stalled", lambda _: namespace.condition(name, "Stalled").get("status") == "True")
     message = namespace.condition(name, "Stalled")["message"]
     assert f"Secret registry of imagePullSecrets is not in namespace {namespace.name};" in message
 
 
-def test_a_missing_secret_is_reported_and_the_job_runs_once_it_exists(namespace: Namespace) -> None:
-    assert 'secret "forgotten" not found' in _stalled(namespace, "no-secret", "InvalidSpec")
-    _assert_error(namespace, "no-secret", "InvalidSpec", True, 'secret "forgotten" not found')
-    namespace.apply(_secret("forgotten"))
-    namespace.wait_phase("no-secret", "Succeeded")
-    assert namespace.condition("no-secret", "Stalled")["status"] == "False"
-
-
-def test_a_failed_mount_is_reported_and_the_job_runs_once_it_succeeds(namespace: Namespace) -> None:
-    assert 'secret "lost" not found' in _stalled(namespace, "no-volume", "StorageUnavailable")
-    _assert_error(namespace, "no-volume", "StorageUnavailable", False, 'secret "lost" not found')
-    namespace.apply(_secret("lost"))
-    namespace.wait_phase("no-volume", "Succeeded")
-
-
-def test_a_job_without_a_matching_node_waits_with_the_message_of_the_scheduler(
-    namespace: Namespace,
+@pytest.mark.parametrize(
+    ("name", "reason", "secret"),
+    [("no-secret", "InvalidSpec", "forgotten"), ("no-volume", "StorageUnavailable", "lost")],
+)
+def test_a_missing_secret_is_reported_and_the_job_runs_once_it_exists(
+    namespace: Namespace, name: str, reason: str, secret: str
 ) -> None:
-    words = "didn't match Pod's node affinity/selector"
-    namespace.wait("pooled", words, lambda _: words in namespace.condition("pooled", "Ready").get("message", ""))
-    assert namespace.condition("pooled", "Ready")["reason"] == "WaitingForNodes"
-    assert namespace.condition("pooled", "Reconciling")["status"] == "True"
-    assert (namespace.status("pooled")["phase"], namespace.condition("pooled", "Queued")["status"]) == (
-        "Queued",
-        "True",
-    )
-    wait_for("the pods", lambda: len(namespace.pods("pooled")) == 2)
-    selectors = [pod["spec"]["nodeSelector"] for pod in namespace.pods("pooled").values()]
-    platform = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
-    assert selectors == [{"kubernetes.azure.com/agentpool": "gpunp"} | platform] * 2
+    words = f'secret "{secret}" not found'
+    assert words in _stalled(namespace, name, reason)
+    _assert_error(namespace, name, reason, reason == "InvalidSpec", words)
+    namespace.apply(_secret(secret))
+    namespace.wait_phase(name, "Succeeded")
+    assert namespace.condition(name, "Stalled")["status"] == "False"
 
 
 def test_a_missing_script_is_reported(namespace: Namespace) -> None:

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.access import wait_for
 from e2e.namespace import Namespace, volume
-from support.api_client import Object
 
 TWO = {"replicas": 2}
 # The first attempt fails, so that the workers of the second one are prepared already.
@@ -65,28 +63,13 @@ def namespace(module_namespace: Namespace, share: Path) -> Namespace:
 def test_ranks_start_after_the_preparation_of_every_worker(namespace: Namespace) -> None:
     message = namespace.wait_reason("held", "PreparationRunning")["message"]
     assert message == "all pods have a node; 2 workers not prepared yet"
-    for pod in ("held-worker-0", "held-worker-1"):
-        wait_for(f"{pod} runs", lambda pod=pod: _phase(namespace, pod) == "Running")  # type: ignore[misc]
+    wait = ("wait", "-n", namespace.name, "--timeout=15m", "pod/held-worker-0")
+    namespace.kubectl(*wait, "pod/held-worker-1", "--for=jsonpath={.status.phase}=Running")
     namespace.release("held-worker-0")
-    wait_for("one prepared", lambda: _ready(namespace, "held-worker-0"))
+    namespace.kubectl(*wait, "--for=condition=Ready")
     assert namespace.status("held")["phase"] == "Starting"
     namespace.release("held-worker-1")
     namespace.wait_phase("held", "Succeeded")
-
-
-def _phase(namespace: Namespace, pod: str) -> str:
-    return str((namespace.pod(pod) or {}).get("status", {}).get("phase", ""))
-
-
-def _ready(namespace: Namespace, pod: str) -> bool:
-    conditions: list[Object] = (namespace.pod(pod) or {}).get("status", {}).get("conditions", [])
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-
-def test_a_worker_is_prepared_once_for_all_its_attempts(namespace: Namespace) -> None:
-    status = namespace.wait_phase("prepared", "Succeeded")
-    assert (status["attempt"], status["restarts"], status["exitCode"]) == (2, 1, 0)
-    assert sorted(namespace.output("prepared")) == ["prepared-worker-0 once", "prepared-worker-1 once"]
 
 
 def test_only_the_replacement_of_a_lost_worker_is_prepared_again(namespace: Namespace) -> None:
@@ -96,8 +79,10 @@ def test_only_the_replacement_of_a_lost_worker_is_prepared_again(namespace: Name
     assert sorted(namespace.output("replaced")) == ["replaced-worker-0 1", "replaced-worker-1 2"]
 
 
-def test_the_output_of_the_preparation_is_in_separate_files(namespace: Namespace, share: Path) -> None:
+def test_a_worker_is_prepared_once_and_its_output_is_in_separate_files(namespace: Namespace, share: Path) -> None:
     status = namespace.wait_phase("prepared", "Succeeded")
+    assert (status["attempt"], status["restarts"], status["exitCode"]) == (2, 1, 0)
+    assert sorted(namespace.output("prepared")) == ["prepared-worker-0 once", "prepared-worker-1 once"]
     logs = share / status["outputPathSegment"] / "stdouterr"
     for pod in ("prepared-worker-0", "prepared-worker-1"):
         for stream, words in (("stdout", "words"), ("stderr", "trouble")):

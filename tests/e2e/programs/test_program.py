@@ -12,7 +12,7 @@ from e2e.access import wait_for
 from e2e.namespace import Namespace, volume
 
 TWO = {"replicas": 2}
-OWN_MPI = 'mpirun -np 2 --hostfile "$HOROVODJOB_HOSTFILE" sh -c \'echo "rank on $HOSTNAME"\'; echo once; exit '
+OWN_MPI = 'mpirun -np 2 --hostfile "$HOROVODJOB_HOSTFILE" sh -c \'echo "rank on $HOSTNAME"\'; echo once; exit 7'
 SHOWS = 'echo "rank has ${#TOKEN} letters, $HOROVOD_STALL_SHUTDOWN_TIME_SECONDS s"'
 WAITS = f"{SHOWS}; until [ -e /tmp/go ]; do sleep 0.1; done"
 LOOK_UP = 'until found=$(getent hosts named-worker-1.named); do sleep 0.2; done; echo "$found" | sed "s/ .*//"'
@@ -37,17 +37,9 @@ def share(shared_directory: Callable[[str], Path]) -> Path:
 def namespace(module_namespace: Namespace, share: Path) -> Namespace:
     """The namespace, with all jobs in it."""
     volumes, mounts = volume(module_namespace, share)
-    own = [
-        module_namespace.job(
-            f"own-{code}",
-            worker=TWO,
-            launcherCommand=["sh", "-c", OWN_MPI + code],
-            runPolicy={"backoffLimit": 0},
-        )
-        for code in ("0", "7")
-    ]
+    own: dict[str, Any] = {"launcherCommand": ["sh", "-c", OWN_MPI], "runPolicy": {"backoffLimit": 0}}
     module_namespace.apply(
-        *own,
+        module_namespace.job("own", worker=TWO, **own),
         module_namespace.job(
             "options",
             ["sh", "-c", 'echo "<$GREETING> <$1>"', "sh", "a  'b' $(AZ_BATCHAI_NUM_GPUS)"],
@@ -77,16 +69,11 @@ def namespace(module_namespace: Namespace, share: Path) -> Namespace:
     return module_namespace
 
 
-def test_a_launchers_own_command_runs_once_and_starts_mpi_itself(namespace: Namespace) -> None:
-    status = namespace.wait_phase("own-0", "Succeeded")
-    assert status["exitCode"] == 0
-    assert sorted(namespace.output("own-0")) == ["once", "rank on own-0-worker-0", "rank on own-0-worker-1"]
-
-
-def test_the_exit_code_of_a_launchers_own_command_is_the_jobs(namespace: Namespace) -> None:
-    status = namespace.wait_phase("own-7", "Failed")
+def test_a_launchers_own_command_runs_once_starts_mpi_itself_and_has_the_exit_code(namespace: Namespace) -> None:
+    status = namespace.wait_phase("own", "Failed")
     assert (status["exitCode"], status["errors"][-1]["reason"]) == (7, "RankFailed")
-    assert "the launcher's command ended with exit code 7" in namespace.condition("own-7", "Failed")["message"]
+    assert "the launcher's command ended with exit code 7" in namespace.condition("own", "Failed")["message"]
+    assert sorted(namespace.output("own")) == ["once", "rank on own-worker-0", "rank on own-worker-1"]
 
 
 @pytest.mark.parametrize("name", SHOWN)

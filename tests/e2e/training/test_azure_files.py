@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
-from e2e.namespace import Namespace
+from e2e.namespace import RARELY, SLEEPING, Namespace
 from e2e.training.storage import MOUNT_ROOT, SHARE, StorageAccount
 from localcluster.settings import Cluster
 from support.api_client import ROOT, Object
 from support.tutorial import page
+from support.waiting_ranks import sleeping_library
 
-TRAIN = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--threads", "1", "--epochs", "2"]
+TRAIN = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--threads", "1"]
+EPOCHS = 2
+TRAIN += ["--epochs", str(EPOCHS)]
+# The share has the library.
+SLEEPS = SLEEPING | {"value": f"{MOUNT_ROOT}/{SHARE}/sleep_for_yield.so"}
 AWAY = ("wrong-key", "no-secret", "no-share", "no-server")
 SCRIPT = {"path": f"{MOUNT_ROOT}/{SHARE}/cifar/train.sh", "interpreter": "sh"}
 # One share three times: read-only, a new directory of it, and the whole share.
@@ -41,6 +48,7 @@ def storage_jobs(module_namespace: Namespace, local: Cluster) -> Iterator[Storag
     account = StorageAccount(local, SHARE)
     account.write("cifar/train.sh", "echo trained\n")
     account.directory.chmod(0o777)
+    assert sleeping_library(account.directory), "without a C compiler, ranks that wait use all processors"
     away = {name: StorageAccount(local, *((SHARE,) if name != "no-share" else ())) for name in AWAY}
     away["no-server"].command("stop")
     create_secret_as_documented(module_namespace, account)
@@ -53,7 +61,7 @@ def storage_jobs(module_namespace: Namespace, local: Cluster) -> Iterator[Storag
     logs = {"pathPrefix": f"{MOUNT_ROOT}/{SHARE}/cifar"}
     readonly, new = account.mounted("data", readOnly=True), account.mounted("new", directory="a/b")
     module_namespace.apply(
-        job("trains", account, [*TRAIN, "--dir", f"{MOUNT_ROOT}/{SHARE}/cifar"], logs=logs),
+        job("trains", account, [*TRAIN, "--dir", f"{MOUNT_ROOT}/{SHARE}/cifar"], logs=logs, env=[RARELY, SLEEPS]),
         job("mounts", account, MOUNTS, readonly, new),
         job("no-script", account, script={"path": f"{MOUNT_ROOT}/{SHARE}/cifar/trian.sh", "interpreter": "sh"}),
         *(job(name, away[name], "true") for name in AWAY),
@@ -70,16 +78,6 @@ def create_secret_as_documented(namespace: Namespace, account: StorageAccount) -
     namespace.kubectl(*shlex.split(typed)[1:], "-n", namespace.name)
 
 
-@pytest.fixture(scope="module")
-def reported(storage_jobs: StorageJobs) -> dict[str, str]:
-    """The message of each job without its share. Then all shares are created at once: the kubelet backs off."""
-    messages = {name: _stalled(storage_jobs.namespace, name) for name in AWAY}
-    storage_jobs.namespace.apply(storage_jobs.away["wrong-key"].secret(), storage_jobs.away["no-secret"].secret())
-    storage_jobs.away["no-share"].directory.mkdir()
-    storage_jobs.away["no-server"].command("start")
-    return messages
-
-
 def _stalled(namespace: Namespace, name: str) -> str:
     def stalled() -> bool:
         return bool(namespace.condition(name, "Stalled").get("reason") == "StorageUnavailable")
@@ -88,39 +86,30 @@ def _stalled(namespace: Namespace, name: str) -> str:
     return str(namespace.condition(name, "Stalled")["message"])
 
 
-def test_a_wrong_key_is_reported_with_how_to_find_the_right_one(
-    storage_jobs: StorageJobs, reported: dict[str, str]
+def test_a_missing_share_is_reported_with_its_remedy_and_the_job_starts_once_it_exists(
+    storage_jobs: StorageJobs,
 ) -> None:
-    assert "mount error(13)" in reported["wrong-key"]
-    account = storage_jobs.away["wrong-key"].name
-    assert f"az storage account keys list --account-name {account}" in reported["wrong-key"]
-
-
-def test_a_missing_secret_is_reported_with_how_to_create_it(
-    storage_jobs: StorageJobs, reported: dict[str, str]
-) -> None:
-    account = storage_jobs.away["no-secret"].name
-    assert f'secrets "azure-storage-account-{account}-secret" not found' in reported["no-secret"]
-    assert f"kubectl create secret generic NAME --namespace {storage_jobs.namespace.name}" in reported["no-secret"]
-
-
-def test_a_missing_share_is_reported_with_how_to_create_it(storage_jobs: StorageJobs, reported: dict[str, str]) -> None:
-    assert "mount error(2)" in reported["no-share"]
-    account = storage_jobs.away["no-share"].name
-    assert f"az storage share-rm create --storage-account {account}" in reported["no-share"]
-
-
-def test_a_closed_port_is_reported(reported: dict[str, str]) -> None:
-    assert "cannot reach port 445" in reported["no-server"]
-
-
-@pytest.mark.parametrize("name", AWAY)
-def test_a_job_starts_automatically_once_its_share_exists(
-    storage_jobs: StorageJobs, reported: dict[str, str], name: str
-) -> None:
-    assert reported[name]
-    status = storage_jobs.namespace.wait_phase(name, "Succeeded")
-    assert (status["restarts"], status["attempt"]) == (0, 1), "nothing counts against backoffLimit"
+    namespace, away = storage_jobs.namespace, storage_jobs.away
+    accounts = {name: account.name for name, account in away.items()}
+    expected = {
+        "wrong-key": ("mount error(13)", f"az storage account keys list --account-name {accounts['wrong-key']}"),
+        "no-secret": (
+            f'secrets "azure-storage-account-{accounts["no-secret"]}-secret" not found',
+            f"kubectl create secret generic NAME --namespace {namespace.name}",
+        ),
+        "no-share": ("mount error(2)", f"az storage share-rm create --storage-account {accounts['no-share']}"),
+        "no-server": ("cannot reach port 445",),
+    }
+    for name, words in expected.items():
+        message = _stalled(namespace, name)
+        assert [word for word in words if word not in message] == [], message
+    # All shares are created at once: the kubelet backs off.
+    namespace.apply(away["wrong-key"].secret(), away["no-secret"].secret())
+    away["no-share"].directory.mkdir()
+    away["no-server"].command("start")
+    for name in AWAY:
+        status = namespace.wait_phase(name, "Succeeded")
+        assert (status["restarts"], status["attempt"]) == (0, 1), "nothing counts against backoffLimit"
 
 
 def test_one_share_can_be_mounted_several_times(storage_jobs: StorageJobs) -> None:
@@ -135,13 +124,21 @@ def test_a_missing_script_is_reported_with_what_its_directory_contains(storage_j
     assert "train.sh" in error["message"]
 
 
-def test_model_checkpoints_and_log_files_are_on_the_share(storage_jobs: StorageJobs) -> None:
-    status = storage_jobs.namespace.wait_phase("trains", "Succeeded")
-    found = {
-        str(path.relative_to(storage_jobs.account.directory)) for path in storage_jobs.account.directory.rglob("*")
-    }
-    assert "cifar/saved_models/keras_digits_trained_model.h5" in found
-    logs = f"cifar/{status['outputPathSegment']}/stdouterr"
-    names = {f"{logs}/{name}" for name in ("stdout.txt", "stderr.txt", "execution-trains-worker-1.log")}
-    assert names <= found
-    assert "Test accuracy: " in (storage_jobs.account.directory / logs / "stdout.txt").read_text()
+def test_a_training_reports_its_progress_and_its_model_and_records_are_on_the_share(
+    storage_jobs: StorageJobs,
+) -> None:
+    namespace, share = storage_jobs.namespace, storage_jobs.account.directory
+    status = namespace.wait_phase("trains", "Succeeded")
+    training = status["training"]
+    assert (training["percent"], training["epoch"], training["epochs"]) == ("100%", EPOCHS, EPOCHS)
+    assert "100%" in namespace.kubectl("get", "hvj", "-n", namespace.name, "trains", "--no-headers").split()
+    logs = share / "cifar" / status["outputPathSegment"] / "stdouterr"
+    (accuracy,) = re.findall(r"Test accuracy: ([\d.]+)", (logs / "stdout.txt").read_text())
+    assert training["metrics"]["val_accuracy"] == pytest.approx(float(accuracy), abs=0.001)
+    records = [json.loads(line) for line in (logs / "progress.jsonl").read_text().splitlines()]
+    assert records[-1]["epoch"] == EPOCHS
+    assert list((logs / "tensorboard").iterdir())
+    for name in ("stderr.txt", "execution-trains-worker-1.log"):
+        assert (logs / name).exists()
+    for suffix in (".h5", ".keras"):
+        assert (share / f"cifar/saved_models/keras_digits_trained_model{suffix}").exists()

@@ -3,8 +3,7 @@
 Each batch reads the file `examples` of SHARE, and its number is in DIRECTORY/read-RANK before; from the number on that
 is in DIRECTORY/waits, all ranks wait for DIRECTORY/go before they do. In the first attempt, the batches of rank 0 are
 late, and rank 1 kills itself after the step KILLED. Later, the batches of rank 1 are late while DIRECTORY/slow exists.
-Rank 0 writes what it has measured to DIRECTORY/times-ATTEMPT: a line when the training starts, one for each step, and
-one at the end.
+Rank 0 writes a line for each step to DIRECTORY/times-ATTEMPT.
 """
 
 import json
@@ -26,7 +25,6 @@ directory, share = map(Path, sys.argv[1:3])
 attempt = int(os.environ["HOROVODJOB_ATTEMPT"])
 KILLED, EVERY, MOST_STEPS = 22, 16, 10000
 INPUT_SECONDS, STEP_SECONDS, MORE_SECONDS = 0.1, 0.4, (0.8, 1.5)
-ready: dict[int, float] = {}
 hvd.init()
 keras.utils.set_random_seed(3)
 
@@ -50,8 +48,7 @@ def batches() -> Iterator[Any]:
         examples()
         is_slow = (directory / "slow").exists() if hvd.rank() else attempt == 1
         time.sleep(INPUT_SECONDS + MORE_SECONDS[hvd.rank()] * is_slow)
-        ready[step] = time.monotonic()
-        yield np.ones((4, 3), np.float32), np.ones((4, 1), np.float32), np.int64(step)
+        yield np.ones((4, 3), np.float32), np.ones((4, 1), np.float32)
 
 
 def write(file: Path, number: int) -> None:
@@ -61,53 +58,30 @@ def write(file: Path, number: int) -> None:
     new.rename(file)
 
 
-def record(**numbers: float) -> None:
-    """Write a line of rank 0."""
-    if hvd.rank() == 0:
-        with (directory / f"times-{attempt}").open("a") as file:
-            file.write(json.dumps(numbers) + "\n")
-
-
 def kill() -> None:
     """End this rank when there is a checkpoint, which is written in the background."""
     while not list(directory.glob("run/checkpoint-*.h5")):
         time.sleep(0.1)
-    (directory / "killed").write_text(str(time.time()))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-shapes = (*(tf.TensorSpec((4, columns), tf.float32) for columns in (3, 1)), tf.TensorSpec((), tf.int64))
+shapes = tuple(tf.TensorSpec((4, columns), tf.float32) for columns in (3, 1))
 data = tf.data.Dataset.from_generator(batches, output_signature=shapes)
 data = data.apply(tf.data.experimental.assert_cardinality(MOST_STEPS))
 model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
 optimizer = keras.optimizers.SGD(0.01)
-started = time.time()
 run = hvd.Run(directory / "run", model, optimizer, every_steps=EVERY)
-record(started=started)
-ended = time.monotonic()
-for features, targets, number in run.steps(data):
-    began = time.monotonic()
+for features, targets in run.steps(data):
     if (attempt, run.step, hvd.rank()) == (1, KILLED, 1):
         kill()
     time.sleep(STEP_SECONDS)
     with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
         loss = tf.reduce_mean((model(features, training=True) - targets) ** 2)
-    computed = time.monotonic()
     gradients = tape.gradient(loss, model.trainable_variables)
-    exchanged = time.monotonic()
     optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-    applied = time.monotonic()
     is_end = int(hvd.allreduce(tf.constant(int((directory / "end").exists())), op=hvd.Max, name="end"))
-    # All ranks begin a step together: rank 0 waits for its own batch, and then for those of the others.
-    of_input = max(ready[int(number)] - ended, 0)
-    of_others, ended = began - ended - of_input, time.monotonic()
-    record(
-        step=run.step,
-        input=of_input,
-        steps=computed - began + applied - exchanged,
-        exchange=of_others + exchanged - computed + ended - applied,
-        completed=time.time(),
-    )
+    if hvd.rank() == 0:
+        with (directory / f"times-{attempt}").open("a") as file:
+            file.write(json.dumps({"step": run.step}) + "\n")
     if is_end:
         break
-record(ended=time.time())
