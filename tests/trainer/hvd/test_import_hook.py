@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,64 +35,39 @@ def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def hooked(interpreter: Path, fork_server: Callable[..., Any]) -> Iterator[list[str]]:
-    """That Python in a process that has TensorFlow imported."""
-    with fork_server("tensorflow", python=str(interpreter)) as command:
-        yield command
-
-
-@pytest.fixture(scope="module")
-def ran(
-    run: Callable[..., Any], hooked: list[str], preloaded_python: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., Path]:
-    """The directory of a script that two ranks have run, with or without the hook."""
-    directories: dict[bool, Path] = {}
-
-    def directory_of(script: str, *, hook: bool = True) -> Path:
-        if hook not in directories:
-            directories[hook] = tmp_path_factory.mktemp("stock")
-            python, scripts = (hooked, SCRIPTS) if hook else (preloaded_python, SCRIPTS[-1:])
-            done = run(2, [*python, str(PROGRAMS / "run_scripts.py"), str(directories[hook]), *map(str, scripts)])
-            assert done.code == 0, done.stderr
-        return directories[hook] / script
-
-    return directory_of
-
-
-def are_equal(directory: Path, name: str) -> bool:
-    """Whether both ranks have saved the same arrays under a name."""
-    first, second = (np.load(directory / f"{name}-{rank}.npz") for rank in range(2))
-    assert sorted(first) == sorted(second)
-    return all(np.array_equal(first[key], second[key]) for key in first)
-
-
-def test_the_layer_of_horovod_does_not_synchronize_and_reports_no_error(ran: Callable[..., Path]) -> None:
-    assert not are_equal(ran("stock_silent", hook=False), "silent")
-
-
-def test_the_hook_synchronizes_the_same_script(ran: Callable[..., Path]) -> None:
-    assert are_equal(ran("stock_silent"), "silent")
-
-
-@pytest.mark.parametrize("name", ["fit", "loaded", "tape", "optimizer", "history"])
-def test_the_hook_synchronizes_with_every_import_of_horovod(ran: Callable[..., Path], name: str) -> None:
-    assert are_equal(ran("stock_loops"), name)
-
-
-def test_the_learning_rate_is_warmed_up_and_decays_as_documented(ran: Callable[..., Path]) -> None:
-    rates = np.load(ran("stock_loops") / "history-0.npz")["lr"]
-    np.testing.assert_allclose(rates, [0.0015, 0.002, 0.002], rtol=1e-6)
+def directory(
+    interpreter: Path,
+    fork_server: Callable[..., Any],
+    run: Callable[..., Any],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """What two ranks of that Python write when they run the scripts, which are written for Horovod alone."""
+    directory = tmp_path_factory.mktemp("stock")
+    with fork_server("tensorflow", python=str(interpreter)) as python:
+        done = run(2, [*python, str(PROGRAMS / "run_scripts.py"), str(directory), *map(str, SCRIPTS)])
+    assert done.code == 0, done.stderr
+    return directory
 
 
 @pytest.mark.parametrize(
-    ("example", "file"),
-    [("tensorflow2_keras_mnist", "checkpoint-2.h5"), ("tensorflow2_mnist", "checkpoints-1.index")],
+    "saved",
+    [
+        "stock_silent/silent",
+        *("stock_loops/fit", "stock_loops/history", "stock_loops/loaded", "stock_loops/optimizer"),
+        *("tensorflow2_keras_mnist/weights", "tensorflow2_mnist/weights"),
+    ],
 )
-def test_scripts_with_the_shape_of_the_examples_of_horovod_run_and_synchronize(
-    ran: Callable[..., Path], example: str, file: str
-) -> None:
-    assert are_equal(ran(example), "weights")
-    assert (ran(example) / file).exists()
+def test_the_hook_synchronizes_with_every_import_of_horovod(directory: Path, saved: str) -> None:
+    first, second = (np.load(directory / f"{saved}-{rank}.npz") for rank in range(2))
+    assert sorted(first) == sorted(second)
+    assert all(np.array_equal(first[key], second[key]) for key in first)
+
+
+def test_the_scripts_have_the_learning_rates_and_files_of_horovod(directory: Path) -> None:
+    rates = np.load(directory / "stock_loops" / "history-0.npz")["lr"]
+    np.testing.assert_allclose(rates, [0.0015, 0.002, 0.002], rtol=1e-6)
+    assert (directory / "tensorflow2_keras_mnist" / "checkpoint-2.h5").exists()
+    assert (directory / "tensorflow2_mnist" / "checkpoints-1.index").exists()
 
 
 def output_of(interpreter: Path, code: str, **environment: str) -> str:

@@ -3,6 +3,8 @@
 import sys
 from typing import Any
 
+for module in [name for name in sys.modules if name.partition(".")[0] == "horovod"]:
+    del sys.modules[module]  # the process has been forked from one with Horovod
 missing: dict[str, Any] = dict.fromkeys(sys.argv[1:])
 sys.modules.update(missing)  # None: an import fails, and find_spec finds nothing
 
