@@ -24,12 +24,12 @@ class VisibilityServer:
     def __init__(self) -> None:
         self.positions: dict[str, int] | None = {}
         self.asked: list[str] = []
-        self.is_starting = False
+        self.failure: tuple[int, dict[str, Any]] | None = None
 
     async def answer(self, request: web.Request) -> web.Response:
         self.asked.append(request.path)
-        if self.is_starting:
-            return web.json_response({"message": "service unavailable"}, status=503)
+        if self.failure:
+            return web.json_response(self.failure[1], status=self.failure[0])
         if self.positions is None:
             return web.json_response({"message": "not found"}, status=404)
         items = [{"metadata": {"name": name}, "positionInLocalQueue": at} for name, at in self.positions.items()]
@@ -101,14 +101,25 @@ async def test_a_cluster_without_positions_is_asked_again_after_minutes(
     assert (state.queue_position, server.asked) == (None, [PATH])
 
 
-async def test_a_kueue_that_starts_is_asked_again_with_the_next_reading(
-    server: VisibilityServer, workload_reconciler: WorkloadReconciler, waiting: QueuedCluster
+@pytest.mark.parametrize(
+    "failure",
+    [
+        (503, {"message": "service unavailable"}),
+        (404, {"message": "not found", "details": {"name": "gpus", "kind": "localqueue"}}),
+    ],
+    ids=["Kueue starts", "Kueue does not know the queue yet"],
+)
+async def test_positions_that_fail_for_a_moment_are_read_again_with_the_next_reading(
+    server: VisibilityServer,
+    workload_reconciler: WorkloadReconciler,
+    waiting: QueuedCluster,
+    failure: tuple[int, dict[str, Any]],
 ) -> None:
-    server.positions, server.is_starting = {name(waiting): 0}, True
+    server.positions, server.failure = {name(waiting): 0}, failure
     state = JobState(waiting.job, 1)
     due = await workload_reconciler.read_position(state, waiting.context)
     assert (state.queue_position, due.at) == (None, waiting.now + timedelta(seconds=30))
-    server.is_starting = False
+    server.failure = None
     waiting.wait(30)
     await workload_reconciler.read_position(state, waiting.context)
     assert state.queue_position == 1

@@ -163,10 +163,11 @@ class WorkloadReconciler:
             self._positions[key] = due, positions  # Other jobs must not request them meanwhile.
             try:
                 positions = await self._api.positions(*key)
-            except Unavailable:
-                positions = {}  # Kueue starts, or the API server is busy: the next reading is not later than usual.
-            except (Gone, Refused):
+            except (NotServed, Refused):
                 due, positions = now + timedelta(seconds=NO_POSITION_SECONDS), {}
+            except (Unavailable, Gone):
+                # Kueue starts, or does not know a new queue yet: the next reading is not later than usual.
+                positions = {}
             self._positions[key] = due, positions
         before, state.queue_position = state.queue_position, positions.get(workload.name)
         return Requeue(at=due, is_soon=state.queue_position != before)
