@@ -10,11 +10,11 @@ from support.control_plane.operator_control_plane import BINARIES
 from support.job_driver import Job, submit
 
 Scenario = Callable[[Job], None]
-HAS_GANGS = bool(pod_group_version(BINARIES))
+GANG = "Native" if pod_group_version(BINARIES) else "None"
 # Fields of the spec in addition to those of a job with two workers.
 SPECS: dict[str, Object] = {
-    "elastic-scaled": {"elastic": {"minReplicas": 1, "maxReplicas": 4}},
-    "gang": {"scheduling": {"gang": "Native" if HAS_GANGS else "None"}},
+    "is-interrupted": {"scheduling": {"gang": GANG}},
+    "is-scaled": {"elastic": {"minReplicas": 1, "maxReplicas": 4}},
 }
 SHORT_PHASES = ("Queued", "Starting")
 EVENTS_OF_SHORT_PHASES = ("Queued", "Created", "Admitted", "WorkersReady")
@@ -34,30 +34,31 @@ def succeeds(job: Job) -> None:
         before = phase
 
 
-def fails_once(job: Job) -> None:
-    job.advance_to("Restarting")
-    job.skip_backoff()
-    finish_next_attempt(job)
-
-
-def loses_worker(job: Job) -> None:
+def is_interrupted(job: Job) -> None:
+    """The job loses a worker, restarts, is suspended and resumes."""
     job.advance_to("Running")
     job.end("worker-1", 137, evicted="the node was low on resource: memory")
     job.skip_backoff()
-    finish_next_attempt(job)
+    run_next_attempt(job)
+    suspend(job)
+    resume(job)
 
 
-def suspended_and_resumed(job: Job) -> None:
-    job.advance_to("Running")
+def suspend(job: Job) -> None:
+    """The job gives its nodes back."""
     job.suspend()
     job.wait("Suspended")
     wait_for("its pods to be deleted", lambda: not job.pods())
+
+
+def resume(job: Job) -> None:
+    """The job gets its nodes again, and succeeds."""
     job.suspend(False)
     job.wait("Queued")
     job.advance_to("Succeeded", since="Queued")
 
 
-def elastic_scaled(job: Job) -> None:
+def is_scaled(job: Job) -> None:
     job.advance_to("Running")
     _scale(job, 3)
     job.schedule(["worker-2"])
@@ -94,14 +95,35 @@ def finish_next_attempt(job: Job) -> None:
     job.wait("Succeeded")
 
 
-SCENARIOS: dict[str, Scenario] = {
-    "succeeds": succeeds,
-    "fails-once": fails_once,
-    "loses-worker": loses_worker,
-    "suspended-and-resumed": suspended_and_resumed,
-    "elastic-scaled": elastic_scaled,
-    "gang": succeeds,
-}
+SCENARIOS: dict[str, Scenario] = {"succeeds": succeeds, "is-interrupted": is_interrupted, "is-scaled": is_scaled}
+PHASES = ("Queued", "Starting", "Running", "Restarting", "Suspended", "Succeeded")
+
+
+def jobs_in_each_phase(submit_job: Callable[[str], Job]) -> dict[str, Job]:
+    """A job in each phase, by phase."""
+    jobs = {phase: submit_job(phase.lower()) for phase in PHASES}
+    for phase, job in jobs.items():
+        job.advance_to("Running" if phase == "Suspended" else phase)
+    suspend(jobs["Suspended"])
+    return jobs
+
+
+def finish_from_each_phase(jobs: dict[str, Job]) -> None:
+    """Lets each job succeed from its phase: no attempt is lost, and no event is posted twice."""
+    for phase, job in jobs.items():
+        if phase == "Restarting":
+            job.skip_backoff()
+            finish_next_attempt(job)
+        elif phase == "Suspended":
+            resume(job)
+        elif phase != "Succeeded":
+            job.advance_to("Succeeded", since=phase)
+    attempts = {phase: 1 + (phase in ("Restarting", "Suspended")) for phase in jobs}
+    assert {phase: (job.phase, job.status["attempt"]) for phase, job in jobs.items()} == {
+        phase: ("Succeeded", attempt) for phase, attempt in attempts.items()
+    }
+    assert {phase: job.status["restarts"] for phase, job in jobs.items() if job.status["restarts"]} == {"Restarting": 1}
+    assert {job.events()["Succeeded"] for job in jobs.values()} <= {0, 1}
 
 
 def submit_for(api: Api, namespace: str, scenario: str, name: str = "train") -> Job:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from integration.faults.forked_operator import ForkedOperator, ForkServer
 from integration.scenarios import EVENTS_OF_SHORT_PHASES, SHORT_PHASES, Scenario, excess_events, outcome
 from support.api_client import Api, Object, wait_for
 from support.control_plane.operator_control_plane import make_namespace
@@ -20,9 +19,9 @@ from support.job_driver import Job
 from support.operator_process import Operator
 
 # A run waits most of its time.
-PARALLEL_RUNS = 12
-# Each write has two possible kills.
-LEAST_KILLS_BETWEEN = 8
+PARALLEL_RUNS = 8
+# The kills of a case are distributed to so many runs: each write has two, so a process makes at least two writes.
+RUNS_OF_CASE = 4
 UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 WORKLOAD = re.compile(r"horovodjob-JOB-[0-9a-f]{5}")
 NUMBERS = itertools.count(1)
@@ -46,6 +45,11 @@ class Kill:
     write: Write
     is_after: bool
 
+    @property
+    def is_at_event(self) -> bool:
+        """Whether the write is an event."""
+        return " events " in self.write.text
+
     def __str__(self) -> str:
         return f"{'after' if self.is_after else 'before'} {self.write}"
 
@@ -62,7 +66,7 @@ class Run:
 class Faults:
     """Counts the writes about one job, and restarts the operator at some of them, once for each of the kills."""
 
-    def __init__(self, job: str, operator: ForkedOperator, kills: Iterable[Kill]) -> None:
+    def __init__(self, job: str, operator: Operator, kills: Iterable[Kill]) -> None:
         self._job, self._operator = job, operator
         self._counts: Counter[str] = Counter()
         self.writes: list[Write] = []
@@ -142,17 +146,15 @@ class Case:
 class Lane:
     """A namespace, and an operator behind a proxy for it alone."""
 
-    def __init__(
-        self, api: Api, kubeconfig: Path, server: ForkServer, directory: Path, stack: contextlib.ExitStack
-    ) -> None:
+    def __init__(self, api: Api, kubeconfig: Path, directory: Path, stack: contextlib.ExitStack) -> None:
         self._api, self.namespace = api, f"kills-{next(NUMBERS)}"
         directory = directory / self.namespace
         directory.mkdir()
         make_namespace(api, self.namespace)
         self.proxy = stack.enter_context(FaultProxy(api, kubeconfig, directory))
-        self.operator = ForkedOperator(server, self.proxy.kubeconfig, directory / "log", namespaces=self.namespace)
+        self.operator = Operator(self.proxy.kubeconfig, directory / "log", namespaces=self.namespace)
         stack.callback(self.operator.kill)
-        self.operator.start()
+        self.operator.restart()
 
     def run(self, case: Case, kills: Collection[Kill], usual: Counter[str]) -> Run:
         """Runs a job; `usual` are the events of an undisturbed one."""
@@ -212,21 +214,18 @@ class Lanes:
 
     def differences(self, case: Case, undisturbed: Run, writes: Iterable[Write]) -> list[str]:
         """How runs with kills before and after each of these writes end otherwise, as sentences."""
-
-        def difference(kills: Collection[Kill]) -> str:
-            text = self.difference(case, undisturbed, kills)
-            return f"{', '.join(map(str, kills))}: {text}" if text else ""
-
-        return [line for line in self.pool.map(difference, runs_of(kills_at(writes))) if line]
+        runs = runs_of(kills_at(writes))
+        return [line for line in self.pool.map(lambda kills: self.difference(case, undisturbed, kills), runs) if line]
 
     def difference(self, case: Case, undisturbed: Run, kills: Collection[Kill]) -> str:
         """How a run with all of these kills ends otherwise; empty if it ends as the undisturbed one."""
         try:
             found = self.run(case, kills, undisturbed.events).outcome
         except Exception as error:
-            return str(error)
+            return f"{', '.join(map(str, kills))}: {error}"
         pairs = [(key, found[key], wanted) for key, wanted in undisturbed.outcome.items()]
-        return "; ".join(f"{key} {value}, not {wanted}" for key, value, wanted in pairs if value != wanted)
+        wrong = "; ".join(f"{key} {value}, not {wanted}" for key, value, wanted in pairs if value != wanted)
+        return f"{', '.join(map(str, kills))}: {wrong}" if wrong else ""
 
 
 def kills_at(writes: Iterable[Write]) -> list[Kill]:
@@ -234,16 +233,13 @@ def kills_at(writes: Iterable[Write]) -> list[Kill]:
     return [Kill(write, is_after) for write in writes for is_after in (False, True)]
 
 
-def runs_of(kills: Sequence[Kill]) -> list[list[Kill]]:
-    """The kills of each run: between two of them, a process makes writes of its own, with what it remembers of them.
-
-    An event that was not posted is lost with the process, so the kill at an event is the first of its run.
-    """
-    runs: list[tuple[int, list[Kill]]] = []
-    for position, kill in enumerate(kills):
-        is_free = " events " not in kill.write.text and runs and position - runs[0][0] >= LEAST_KILLS_BETWEEN
-        runs.append((position, [*runs.pop(0)[1], kill] if is_free else [kill]))
-    return [run for _, run in runs]
+def runs_of(kills: Sequence[Kill]) -> list[Sequence[Kill]]:
+    """The kills of each run. An event that was not posted is lost with the process, so a kill at an event is alone."""
+    others = [kill for kill in kills if not kill.is_at_event]
+    return [
+        *([kill] for kill in kills if kill.is_at_event),
+        *(others[first::RUNS_OF_CASE] for first in range(RUNS_OF_CASE)),
+    ]
 
 
 @contextlib.contextmanager
@@ -253,8 +249,7 @@ def parallel_lanes(
     """Lanes, each with a namespace that `prepare` completes."""
     shared.kill()  # it would reconcile the same jobs
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(ForkServer())
-        lanes = [Lane(api, kubeconfig, server, directory, stack) for _ in range(PARALLEL_RUNS)]
+        lanes = [Lane(api, kubeconfig, directory, stack) for _ in range(PARALLEL_RUNS)]
         for lane in lanes:
             prepare(lane.namespace)
         started = Lanes(lanes)

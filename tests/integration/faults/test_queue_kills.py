@@ -17,12 +17,10 @@ from support.kueue.controller import Kueue
 from support.kueue.queues import (
     API,
     LABEL,
-    PRIORITY_LABEL,
     Queue,
     QueuedJob,
-    QuotaRecorder,
     create_admission_check,
-    quota_violations,
+    recorded_violations,
 )
 from support.operator_process import Operator
 
@@ -111,44 +109,11 @@ def queue_stopped(job: QueuedJob, queue: Queue) -> None:
     run_again(job)
 
 
-def preempted(job: QueuedJob, queue: Queue) -> None:
-    run(job)
-    urgent = queue.submit(f"urgent-{job.uid[:8]}", labels={PRIORITY_LABEL: "urgent"})
-    urgent.wait_for_workload("Admitted")
-    urgent.suspend()  # Kubernetes deletes objects of a new kind up to half a minute after their owner.
-    run_again(job)
-    urgent.delete()
-
-
-def node_failed(job: QueuedJob, _queue: Queue) -> None:
-    run(job)
-    set_condition(job, "Evicted", "NodeFailures")
-    run_again(job)
-
-
-def deactivated(job: QueuedJob, _queue: Queue) -> None:
-    run(job)
-    job.api.patch(job.workload_path(), {"spec": {"active": False}})
-    wait_for_clearing(job)
-    job.api.patch(job.workload_path(), {"spec": {"active": True}})
-    run_again(job)
-
-
 def out_of_time(job: QueuedJob, _queue: Queue) -> None:
     run(job)
     set_condition(job, "DeactivationTarget", "MaximumExecutionTimeExceeded")
     wait_for_clearing(job)
     job.api.patch(job.workload_path(), {"spec": {"active": True}})
-    run_again(job)
-
-
-def checked(job: QueuedJob, queue: Queue) -> None:
-    job.set_check(queue.namespace, "Ready", worker={"nodeSelector": {"zone": "a"}})
-    run(job)
-    job.set_check(queue.namespace, "Retry", "the nodes are gone")
-    job.wait_for_workload("Evicted")
-    job.wait_for_workload("Evicted", status="False")
-    job.set_check(queue.namespace, "Ready")
     run_again(job)
 
 
@@ -181,13 +146,6 @@ def failed_once(job: QueuedJob, _queue: Queue) -> None:
     finish(job)
 
 
-def failed(job: QueuedJob, _queue: Queue) -> None:
-    run(job)
-    job.end("launcher", 1, message="boom")
-    job.wait("Failed")
-    job.wait_for_workload("Finished", reason="Failed")
-
-
 def suspended(job: QueuedJob, _queue: Queue) -> None:
     run(job)
     job.suspend()
@@ -195,19 +153,6 @@ def suspended(job: QueuedJob, _queue: Queue) -> None:
     wait_for("its Workload to be deleted", lambda: not job.workload)
     job.suspend(False)
     run_again(job)
-
-
-def workload_deleted(job: QueuedJob, _queue: Queue) -> None:
-    run(job)
-    job.api.delete(job.workload_path())
-    run_again(job)
-
-
-def changed_while_queued(job: QueuedJob, _queue: Queue) -> None:
-    job.wait_for_workload("QuotaReserved", status="False", reason="Inadmissible")
-    job.relabel(queue="gpus", priority="urgent")
-    run(job)
-    finish(job)
 
 
 def changed_while_running(job: QueuedJob, queue: Queue) -> None:
@@ -274,18 +219,11 @@ class Course:
 
 ELASTIC: Object = {"workers": 5, "elastic": {"minReplicas": 1, "maxReplicas": 5}}
 COURSES = [
-    Course(preempted),
-    Course(node_failed),
-    Course(deactivated),
     Course(out_of_time),
-    Course(checked, has_check=True),
     Course(contradicted, has_check=True),
     Course(partially_admitted, spec=ELASTIC),
     Course(failed_once),
-    Course(failed, spec={"runPolicy": {"backoffLimit": 0}}),
     Course(suspended),
-    Course(workload_deleted),
-    Course(changed_while_queued, {LABEL: "missing"}),
     Course(changed_while_running),
     Course(left_and_entered),
     Course(prebuilt, {PREBUILT_LABEL: "horovodjob-prebuilt"}, prepare=create_prebuilt),
@@ -296,16 +234,11 @@ COURSES = [
 
 
 @pytest.fixture
-def quota_recorders(api: Api) -> Iterator[None]:
+def check_quota(api: Api) -> Iterator[None]:
     """No pod may ever run without quota, and no quota be lost, in all runs of a test."""
-    recorders = QuotaRecorder(api, f"{API}/workloads"), QuotaRecorder(api, "/api/v1/pods")
-    for recorder in recorders:
-        recorder.start()
-    yield
-    for recorder in recorders:
-        recorder.end()
-    assert all(recorder.versions for recorder in recorders)
-    if violations := list(quota_violations(*recorders)):
+    with recorded_violations(api) as violations:
+        yield
+    if violations:
         pytest.fail("\n".join(violations), pytrace=False)
 
 
@@ -336,7 +269,7 @@ COUNTS = "PATCH horovodjobs"
 DECIDING = (*(f"{method} workloads" for method in ("POST", "PATCH", "DELETE")), "PATCH horovodjobs", "DELETE pods")
 
 
-@pytest.mark.usefixtures("quota_recorders")
+@pytest.mark.usefixtures("check_quota")
 def test_a_job_keeps_to_its_quota_when_the_operator_is_killed_before_and_after_each_write(lanes: Lanes) -> None:
     first = Course(queue_stopped)
     case = Case(first.submit, first.run)
@@ -344,20 +277,19 @@ def test_a_job_keeps_to_its_quota_when_the_operator_is_killed_before_and_after_e
 
     def difference(course: Course) -> str:
         case = Case(course.submit, course.run)
-        name = course.scenario.__name__
         try:
             run = undisturbed if course is first else lanes.run(case)
         except Exception as error:
-            return f"{name} without kills: {error}"
+            return f"{course.scenario.__name__} without kills: {error}"
         found = lanes.difference(case, run, kills_at(kills.at(run)))
-        return f"{name}: {found}" if found else ""
+        return f"{course.scenario.__name__}: {found}" if found else ""
 
     with ThreadPoolExecutor(len(COURSES) + 1) as pool:
         if differences := [line for line in pool.map(difference, [first, *COURSES]) if line]:
             pytest.fail("\n".join(differences), pytrace=False)
 
 
-@pytest.mark.usefixtures("quota_recorders")
+@pytest.mark.usefixtures("check_quota")
 def test_a_job_that_leaves_its_queue_while_the_operator_is_dead_keeps_no_workload(lanes: Lanes) -> None:
     with lanes.free_lane() as lane:
 
@@ -371,7 +303,7 @@ def test_a_job_that_leaves_its_queue_while_the_operator_is_dead_keeps_no_workloa
         assert job.workload
         job.relabel(queue=None)
         lane.proxy.fault = lambda _: NO_FAULT
-        lane.operator.start()
+        lane.operator.restart()
         wait_for("its pods", job.pods)
         wait_for("its Workload to be deleted", lambda: job.workload == {})
         job.delete()

@@ -181,12 +181,10 @@ class QuotaRecorder(Watch):
 
 
 @contextlib.contextmanager
-def recorded_violations(api: Api, namespace: str) -> Iterator[list[str]]:
-    """The quota violations of a namespace within this context, which are in the list at its end."""
-    recorders = (
-        QuotaRecorder(api, f"{API}/namespaces/{namespace}/workloads"),
-        QuotaRecorder(api, f"/api/v1/namespaces/{namespace}/pods"),
-    )
+def recorded_violations(api: Api, namespace: str = "") -> Iterator[list[str]]:
+    """The quota violations of a namespace, or of all, within this context, which are in the list at its end."""
+    place = f"/namespaces/{namespace}" if namespace else ""
+    recorders = QuotaRecorder(api, f"{API}{place}/workloads"), QuotaRecorder(api, f"/api/v1{place}/pods")
     for recorder in recorders:
         recorder.start()
     violations: list[str] = []
