@@ -4,7 +4,6 @@ import base64
 import contextlib
 import json
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from pathlib import Path
 
 import yaml
@@ -51,10 +50,6 @@ def lease(api: Api) -> dict[str, str]:
     """The spec of the Lease."""
     spec: dict[str, str] = api.get(LEASE)["spec"]
     return spec
-
-
-def timestamp(text: str) -> datetime:
-    return datetime.fromisoformat(text)
 
 
 def credential_of(kubeconfig: Path) -> str:

@@ -11,9 +11,9 @@ from support.api_client import Api, wait_for
 from support.job_driver import submit
 from support.operator_process import Operator
 
-# The timeout of a watch is 15 s, so one that is silent for 20 s is dead. By then no idle
+# The timeout of a watch is 8 s, so one that is silent for 13 s is dead. By then no idle
 # connection is left that has become half-open with it.
-WATCH_SECONDS = "15"
+WATCH_SECONDS = "8"
 DETECTED_WITHIN = 60
 
 

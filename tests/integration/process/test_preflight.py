@@ -74,54 +74,39 @@ def preflight_operator(
     operator.kill()
 
 
-def submit_job(api: Api, namespace: str) -> Job:
-    return submit(api, namespace, azureFiles=[SHARE], script=SCRIPT, command=None)
+FOREIGN = (
+    {"account": "accountb"},  # of another namespace
+    {"server": "mystorageaccount.file.attacker.test"},
+    {"server": "mystorageaccount.file.core.chinacloudapi.cn"},
+)
 
 
-def test_a_share_that_does_not_exist_is_reported_before_pods_are_created(
-    preflight_operator: Operator, api: Api, namespace: str
+def test_a_share_without_the_script_of_a_job_is_reported_before_pods_are_created(
+    preflight_operator: Operator, entra: Entra, account: Account, api: Api, namespace: str
 ) -> None:
-    job = submit_job(api, namespace)
+    def submit_job(name: str, share: dict[str, str] = SHARE) -> Job:
+        return submit(api, namespace, name, azureFiles=[share], script=SCRIPT, command=None)
+
+    # A job decides neither which account the operator reads nor where its token goes.
+    for number, fields in enumerate(FOREIGN):
+        submit_job(f"foreign-{number}", SHARE | fields).advance_to("Running")
+    assert len(entra.requests) == 0
+
+    job = submit_job("train")
     message = job.wait_for_condition("Stalled", reason="StorageUnavailable")
     assert "share myshare of storage account mystorageaccount does not exist" in message
     assert job.pods() == {}
-
-
-def test_a_missing_script_is_reported_without_other_names_and_starts_when_it_is_there(
-    preflight_operator: Operator, account: Account, api: Api, namespace: str
-) -> None:
     directory = account.directory / "myshare" / "cifar"
     directory.mkdir(parents=True)
     (directory / "trian.py").touch()
-    job = submit_job(api, namespace)
     message = job.wait_for_condition("Stalled", reason="ScriptNotFound")
     assert message == "there is no file cifar/train.py on share myshare of storage account mystorageaccount"
     assert job.pods() == {}
     (directory / "train.py").touch()
     job.advance_to("Succeeded")
 
-
-def test_a_share_that_the_operator_cannot_read_is_left_to_the_kubelet(
-    preflight_operator: Operator, account: Account, api: Api, namespace: str
-) -> None:
     account.roles.clear()
-    submit_job(api, namespace).advance_to("Succeeded")
-
-
-@pytest.mark.parametrize(
-    "share",
-    [
-        {"account": "accountb"},  # of another namespace
-        {"server": "mystorageaccount.file.attacker.test"},
-        {"server": "mystorageaccount.file.core.chinacloudapi.cn"},
-    ],
-)
-def test_a_job_decides_neither_which_account_the_operator_reads_nor_where_its_token_goes(
-    preflight_operator: Operator, entra: Entra, api: Api, namespace: str, share: dict[str, str]
-) -> None:
-    issued = len(entra.requests)
-    submit(api, namespace, azureFiles=[SHARE | share], script=SCRIPT, command=None).advance_to("Succeeded")
-    assert len(entra.requests) == issued
+    submit_job("left-to-the-kubelet").advance_to("Running")
 
 
 def test_without_workload_identity_the_operator_reports_what_it_needs(operator_access: Path) -> None:

@@ -1,7 +1,6 @@
 """The operator as a process: crashes, restarts, and changes during downtime."""
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -13,73 +12,27 @@ from support.control_plane.operator_control_plane import OperatorControlPlane
 from support.job_driver import Job
 from support.operator_process import Operator
 
-Submit = Callable[..., Job]
-Restart = Callable[..., None]
 
-
-def test_a_running_job_without_a_status_gets_one_in_a_single_write(
-    submit_job: Submit, operator: Operator, api: Api, control_plane: OperatorControlPlane
+def test_what_happened_while_the_operator_was_down_is_handled_after_its_start(
+    submit_job: Callable[..., Job], operator: Operator, api: Api, control_plane: OperatorControlPlane
 ) -> None:
-    job = submit_job().advance_to("Running")
-    operator.kill()
-    api.patch(f"{job.path}/status", {"status": None})
-    writes = control_plane.calls(job.namespace)["patch horovodjobs/status"]
-    operator.start()
-    assert job.wait("Running")["attempt"] == 1
-    assert control_plane.calls(job.namespace)["patch horovodjobs/status"] == writes + 1
-
-
-def test_a_failure_during_downtime_is_handled_after_the_restart(submit_job: Submit, operator: Operator) -> None:
-    job = submit_job().advance_to("Running")
-    operator.kill()
-    job.end("worker-0", 137, reason="OOMKilled")
-    job.end("launcher", 1)
-    operator.start()
-    assert job.wait("Restarting")["errors"][-1]["reason"] == "WorkerOutOfMemory"
-
-
-def test_a_job_deleted_during_downtime_is_not_in_the_caches_after_the_restart(
-    submit_job: Submit, operator: Operator
-) -> None:
-    job = submit_job().advance_to("Running")
-    operator.kill()
-    job.delete()
-    wait_for("its pods to be deleted", lambda: job.pods() == {})
-    operator.start()
-    assert submit_job("next").advance_to("Succeeded").status["exitCode"] == 0
-    assert job.pods() == {}
-
-
-def test_a_signal_shuts_the_operator_down_gracefully(submit_job: Submit, operator: Operator) -> None:
-    job = submit_job().advance_to("Running")
+    names = ("without-status", "failed", "deleted", "kept")
+    without_status, failed, deleted, kept = (submit_job(name).advance_to("Running") for name in names)
     assert operator.stop() == 0
     assert operator.new_log_lines()[-1]["message"] == "the operator has stopped"
+    api.patch(f"{without_status.path}/status", {"status": None})
+    failed.end("worker-0", 137, reason="OOMKilled")
+    failed.end("launcher", 1)
+    deleted.delete()
+    wait_for("its pods to be deleted", lambda: deleted.pods() == {})
+    kept_pods = kept.uids()
+    writes = control_plane.calls(kept.namespace)["patch horovodjobs/status"]
     operator.start()
-    job.end("launcher", 0)
-    job.wait("Succeeded")
-
-
-def test_the_operator_survives_a_restart_of_the_api_server(submit_job: Submit, restart_apiserver: Restart) -> None:
-    job = submit_job().advance_to("Starting")
-    restart_apiserver()
-    job.run()
-    job.wait("Running")
-    job.end("launcher", 0)
-    assert job.wait("Succeeded")["attempt"] == 1
-
-
-def test_a_job_deleted_while_the_watch_is_interrupted_is_removed_from_the_caches(
-    submit_job: Submit, operator: Operator, api: Api, restart_apiserver: Restart
-) -> None:
-    job = submit_job().advance_to("Running")
-    kept = submit_job("kept").advance_to("Running")
-    assert operator.jobs(job.namespace) == {"Running": 2}
-    operator.send(signal.SIGSTOP)
-    restart_apiserver()
-    job.delete()
-    wait_for("the job to be deleted", lambda: api.find(job.path) is None)
-    operator.send(signal.SIGCONT)
-    wait_for("the job to be removed from the metrics", lambda: operator.jobs(job.namespace) == {"Running": 1})
+    assert without_status.wait("Running")["attempt"] == 1
+    assert failed.wait("Restarting")["errors"][-1]["reason"] == "WorkerOutOfMemory"
+    assert control_plane.calls(kept.namespace)["patch horovodjobs/status"] == writes + 2, "one write for each"
+    wait_for("the jobs", lambda: operator.jobs(kept.namespace) == {"Running": 2, "Restarting": 1})
+    assert (deleted.pods(), kept.uids()) == ({}, kept_pods)
     kept.end("launcher", 0)
     kept.wait("Succeeded")
 
