@@ -10,6 +10,7 @@ from unit.domain.fake_cluster import training_job
 
 POOL = "kubernetes.azure.com/agentpool"
 SKU = {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"}
+SPOT = {"key": "kubernetes.azure.com/scalesetpriority", "operator": "Equal", "value": "spot", "effect": "NoSchedule"}
 GPUS = {"worker": {"replicas": 2, "gpus": 1}}
 
 
@@ -31,6 +32,21 @@ def test_the_pool_of_a_spot_job_is_that_of_its_workers() -> None:
     assert launcher["nodeSelector"] == {"disk": "ssd"}
     assert SKU in worker["tolerations"]
     assert SKU not in launcher["tolerations"]
+
+
+def test_workers_of_a_spot_job_prefer_spot_nodes_and_the_launcher_never_runs_on_one() -> None:
+    launcher, worker = pods(spot=True)
+    assert SPOT in worker["tolerations"]
+    assert SPOT not in launcher["tolerations"]
+    preferred = worker["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    required = launcher["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    # Workers prefer a node with any of the spot labels, and the launcher avoids it.
+    labels = [SPOT["key"], "kubernetes.azure.com/priority", "karpenter.sh/capacity-type"]
+    assert [term["preference"]["matchExpressions"] for term in preferred] == [
+        [{"key": label, "operator": "In", "values": ["spot"]}] for label in labels
+    ]
+    (term,) = required["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [{"key": label, "operator": "NotIn", "values": ["spot"]} for label in labels]
 
 
 @pytest.mark.parametrize(
