@@ -1,5 +1,6 @@
 """Finished jobs: the operator caches little of them, and still handles their TTL, clean-up and changes."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from integration.conftest import Watches, reset_gaps
 from support.api_client import BASE, JOBS, Api, wait_for
 from support.control_plane.operator_control_plane import OperatorControlPlane
-from support.job_driver import Job
+from support.job_driver import Job, timestamp
 from support.operator_process import Operator
 
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/horovodjobs.horovodjob.dev"
@@ -36,64 +37,39 @@ def finished(submit_job: Submit) -> Job:
     return job
 
 
-def requests_since(control_plane: OperatorControlPlane, namespace: str, before: int) -> list[str]:
-    """The operator's requests since."""
-    return control_plane.requests(namespace)[before:]
-
-
-def test_a_starting_operator_counts_finished_jobs_without_requests_for_them(
-    finished: Job, api: Api, operator_process: Operator, control_plane: OperatorControlPlane
+def test_a_starting_operator_counts_finished_jobs_without_requests_and_completes_their_end(
+    finished: Job, submit_job: Submit, api: Api, operator_process: Operator, control_plane: OperatorControlPlane
 ) -> None:
+    unclean = submit_job("unclean").advance_to("Running")
     operator_process.kill()
-    others = [finished_job(finished, api, timedelta(days=1), f"old-{number}") for number in range(3)]
+    kept = [finished_job(finished, api, timedelta(days=1), f"old-{number}") for number in range(3)]
+    late = finished_job(finished, api, timedelta(days=1), "late", ttlSecondsAfterFinished=60)
+    later = finished_job(finished, api, timedelta(minutes=15), "later", ttlSecondsAfterFinished=15 * 60 + 5)
+    unclean.end("launcher", 0)
+    api.patch(f"{unclean.path}/status", {"status": {**finished.status, "completionTime": timestamp()}})
     finished.delete()
     before = len(control_plane.requests(finished.namespace))
     operator_process.start()
-    wait_for("the count", lambda: operator_process.jobs(finished.namespace) == {"Succeeded": len(others)})
-    assert requests_since(control_plane, finished.namespace, before) == []
-    others[0].delete()
-    wait_for("one to be forgotten", lambda: operator_process.jobs(finished.namespace) == {"Succeeded": len(others) - 1})
-
-
-def test_a_job_that_finished_before_the_operator_started_is_deleted_after_its_ttl(
-    finished: Job, api: Api, operator_process: Operator
-) -> None:
-    operator_process.kill()
-    late = finished_job(finished, api, timedelta(days=1), "late", ttlSecondsAfterFinished=60)
-    later = finished_job(finished, api, timedelta(minutes=15), "later", ttlSecondsAfterFinished=15 * 60 + 5)
-    kept = finished_job(finished, api, timedelta(days=1), "kept", ttlSecondsAfterFinished=10**7)
-    operator_process.start()
+    wait_for("the clean-up", lambda: set(unclean.pods()) == {"launcher"})
     for job in (late, later):
         wait_for(f"{job.name} to be deleted", lambda: api.find(job.path) is None)  # noqa: B023
-    assert kept.phase == "Succeeded"
+    wait_for("the count", lambda: operator_process.jobs(finished.namespace) == {"Succeeded": len(kept) + 1})
+    expected = {"deletecollection pods": 1, "delete horovodjobs": 2}
+    assert Counter(control_plane.requests(finished.namespace)[before:]) == expected
+    kept[0].delete()
+    wait_for("one to be forgotten", lambda: operator_process.jobs(finished.namespace) == {"Succeeded": len(kept)})
 
 
 def test_a_change_of_a_finished_job_is_observed(finished: Job, api: Api, operator: Operator) -> None:
+    wait_for("the last event", lambda: finished.events()["Succeeded"])
+    assert api.find(finished.secret_path), "it stays until the job is deleted"
     finished.edit_policy(ttlSecondsAfterFinished=10**7)
     generation = finished.get()["metadata"]["generation"]
     wait_for("the observation", lambda: finished.status["observedGeneration"] == generation)
     finished.edit_policy(ttlSecondsAfterFinished=0)
     wait_for("its deletion", lambda: api.find(finished.path) is None)
     wait_for("the count", lambda: operator.jobs(finished.namespace) == {})
-
-
-def test_the_ssh_secret_stays_until_the_job_is_deleted(finished: Job, api: Api) -> None:
-    wait_for("the last event", lambda: finished.events()["Succeeded"])
-    assert api.find(finished.secret_path)
-    finished.delete()
     wait_for("the SSH Secret to be deleted", lambda: api.find(finished.secret_path) is None)
-
-
-def test_a_restarted_operator_completes_the_clean_up_of_a_finished_job(
-    finished: Job, submit_job: Submit, api: Api, operator_process: Operator
-) -> None:
-    job = submit_job("another").advance_to("Running")
-    operator_process.kill()
-    job.end("launcher", 0)
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    api.patch(f"{job.path}/status", {"status": {**finished.status, "completionTime": now}})
-    operator_process.start()
-    wait_for("its workers to be deleted", lambda: set(job.pods()) == {"launcher"})
 
 
 @pytest.fixture

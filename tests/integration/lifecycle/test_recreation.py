@@ -10,7 +10,7 @@ from support.control_plane.operator_control_plane import DEFAULT_CLIENT_LIMITS, 
 from support.control_plane.watch_threads import Recorder
 from support.job_driver import Job
 
-COUNT = 60
+COUNT = 20
 OTHERS_PER_JOB = 5
 
 
