@@ -12,6 +12,7 @@ from support.job_driver import Job
 from support.operator_process import Operator
 
 Submit = Callable[..., Job]
+NAMES = ("queue", "start", "run")
 
 
 @pytest.fixture
@@ -37,9 +38,12 @@ def restarted_operator(api: Api, operator: Operator) -> Operator:
 
 def durations(operator: Operator) -> dict[str, float]:
     """The number of observed durations of all namespaces."""
-    names = ("queue", "start", "run")
-    counted = {name: operator.samples(f"horovodjob_{name}_duration_seconds_count", "namespace") for name in names}
+    counted = {name: operator.samples(f"horovodjob_{name}_duration_seconds_count", "namespace") for name in NAMES}
     return {name: sum(of_namespaces.values()) for name, of_namespaces in counted.items()}
+
+
+def seconds_between(begin: str, end: str) -> float:
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
 
 
 def ends(operator: Operator) -> dict[str, object]:
@@ -64,6 +68,11 @@ def test_starts_ends_and_restarts_of_jobs_are_counted(restarted_operator: Operat
     bad.wait("Queued")
     assert ends(restarted_operator) == {"created": 2, "succeeded": 1, "failed": {}, "restarts": {}}
     assert durations(restarted_operator) == {"queue": 1, "start": 1, "run": 1}
+    metrics, status, created = restarted_operator.metrics(), good.status, good.get()["metadata"]["creationTimestamp"]
+    total = {name: metrics[f'horovodjob_{name}_duration_seconds_sum{{namespace="{good.namespace}"}}'] for name in NAMES}
+    assert total["start"] == seconds_between(created, status["runningTime"])
+    assert total["run"] == seconds_between(status["runningTime"], status["completionTime"])
+    assert 0 <= total["queue"] <= total["start"]
     bad.advance_to("Restarting")
     assert ends(restarted_operator) == {"created": 2, "succeeded": 1, "failed": {}, "restarts": {"RankFailed": 1}}
     bad.skip_backoff()
@@ -76,66 +85,35 @@ def test_starts_ends_and_restarts_of_jobs_are_counted(restarted_operator: Operat
     assert durations(restarted_operator) == {"queue": 2, "start": 2, "run": 2}
 
 
-def test_durations_equal_the_elapsed_time(restarted_operator: Operator, submit_job: Submit) -> None:
-    begin = time.monotonic()
-    job = submit_job()
-    job.wait("Queued")
-    wait_for("two seconds of the queue", lambda: time.monotonic() - begin > 2)
-    job.advance_to("Succeeded", since="Queued")
-    passed = time.monotonic() - begin
-    metrics, of_job = restarted_operator.metrics(), f'namespace="{job.namespace}"'
-    queued = metrics[f"horovodjob_queue_duration_seconds_sum{{{of_job}}}"]
-    started = metrics[f"horovodjob_start_duration_seconds_sum{{{of_job}}}"]
-    # Kubernetes writes whole seconds.
-    assert 1 <= queued <= started <= passed + 1
-    assert started + metrics[f"horovodjob_run_duration_seconds_sum{{{of_job}}}"] <= passed + 1
-    assert metrics[f'horovodjob_queue_duration_seconds_bucket{{le="0.5",{of_job}}}'] == 0
-    assert metrics[f'horovodjob_queue_duration_seconds_bucket{{le="+Inf",{of_job}}}'] == 1
-
-
-def test_a_job_is_in_the_series_of_its_phase_until_it_is_deleted(submit_job: Submit, operator: Operator) -> None:
-    jobs = [submit_job("one"), submit_job("two")]
-    for phase, since in (("Queued", ""), ("Starting", "Queued"), ("Running", "Starting"), ("Succeeded", "Running")):
-        for job in jobs:
-            job.advance_to(phase, since=since)
-        wait_for(f"both in {phase}", lambda phase=phase: operator.jobs(jobs[0].namespace) == {phase: 2})  # type: ignore[misc]
-    jobs[0].delete()
-    wait_for("one to be forgotten", lambda: operator.jobs(jobs[0].namespace) == {"Succeeded": 1})
-
-
-def test_the_oldest_queued_job_sets_the_age_of_the_queue(submit_job: Submit, operator: Operator) -> None:
-    def oldest(job: Job) -> float | None:
-        return operator.samples("horovodjob_oldest_queued_timestamp_seconds", "namespace").get(job.namespace)
-
-    first = submit_job("first").advance_to("Queued")
-    since = datetime.fromisoformat(first.condition("Queued")["lastTransitionTime"]).timestamp()
-    wait_for("the next second", lambda: time.time() > since + 1)
-    second = submit_job("second").advance_to("Queued")
-    wait_for("the first", lambda: oldest(first) == since)
-    first.advance_to("Starting", since="Queued")
-    wait_for("the second", lambda: since < (oldest(first) or 0))
-    second.advance_to("Starting", since="Queued")
-    wait_for("nobody", lambda: oldest(first) is None)
-
-
-def test_the_start_deadline_is_that_of_the_starting_job_that_is_due_first(
+def test_a_job_is_in_the_series_of_its_phase_and_the_oldest_of_each_sets_the_age_of_queue_and_start(
     submit_job: Submit, operator: Operator
 ) -> None:
-    def deadline(job: Job) -> float | None:
-        name = "horovodjob_earliest_start_deadline_timestamp_seconds"
-        return operator.samples(name, "namespace").get(job.namespace)
+    def sample(job: Job, name: str) -> float | None:
+        return operator.samples(f"horovodjob_{name}_timestamp_seconds", "namespace").get(job.namespace)
 
-    late, soon = submit_job("late", scheduling={"timeoutSeconds": 1200}), submit_job("soon")
-    late.advance_to("Queued")
-    assert deadline(late) is None
-    for job, seconds in ((late, 1200), (soon, 600)):
-        job.advance_to("Starting")
-        since = datetime.fromisoformat(job.condition("Queued")["lastTransitionTime"]).timestamp()
-        wait_for(f"the deadline of {job.name}", lambda since=since, seconds=seconds: deadline(late) == since + seconds)  # type: ignore[misc]
+    def since(job: Job) -> float:
+        return datetime.fromisoformat(job.condition("Queued")["lastTransitionTime"]).timestamp()
+
+    late = submit_job("late", scheduling={"timeoutSeconds": 1200}).advance_to("Queued")
+    queued = since(late)
+    wait_for("the next second", lambda: time.time() > queued + 1)
+    soon = submit_job("soon").advance_to("Queued")
+    wait_for("both", lambda: operator.jobs(late.namespace) == {"Queued": 2})
+    wait_for("the first", lambda: sample(late, "oldest_queued") == queued)
+    assert sample(late, "earliest_start_deadline") is None
+    late.advance_to("Starting", since="Queued")
+    wait_for("the second", lambda: (sample(late, "oldest_queued") or 0) > queued)
+    started = since(late)
+    wait_for("its deadline", lambda: sample(late, "earliest_start_deadline") == started + 1200)
+    soon.advance_to("Starting", since="Queued")
+    wait_for("nobody", lambda: sample(late, "oldest_queued") is None)
+    wait_for("the earlier deadline", lambda: sample(late, "earliest_start_deadline") == since(soon) + 600)
     soon.advance_to("Running", since="Starting")
-    wait_for("the other deadline", lambda: (deadline(late) or 0) > since + 900)
+    wait_for("the other deadline", lambda: sample(late, "earliest_start_deadline") == started + 1200)
+    assert operator.jobs(late.namespace) == {"Starting": 1, "Running": 1}
     late.delete()
-    wait_for("no deadline", lambda: deadline(late) is None)
+    wait_for("no deadline", lambda: sample(late, "earliest_start_deadline") is None)
+    wait_for("one to be forgotten", lambda: operator.jobs(late.namespace) == {"Running": 1})
 
 
 def test_a_stalled_job_is_counted_by_its_reason_until_it_continues_or_is_deleted(
@@ -155,68 +133,44 @@ def test_a_stalled_job_is_counted_by_its_reason_until_it_continues_or_is_deleted
     wait_for("none", lambda: stalled(failed) == {})
 
 
-def policy_of_another_job(api: Api, submit_job: Submit) -> str:
-    """Path of a NetworkPolicy `train` of another job, which blocks the job `train` until it is deleted."""
+def test_a_job_that_changes_while_its_retry_is_delayed_waits_in_the_work_queue(
+    restarted_operator: Operator, submit_job: Submit, api: Api
+) -> None:
+    # A NetworkPolicy `train` of another job blocks the job `train` until it is deleted.
     other = submit_job("other", runPolicy={"managedBy": "example.com/nobody"})
-    owner = {"apiVersion": "horovodjob.dev/v1beta1", "kind": "HorovodJob", "name": "other", "uid": other.uid}
-    metadata = {"name": "train", "ownerReferences": [{**owner, "controller": True}]}
+    metadata = {"name": "train", "ownerReferences": [other.owner_reference]}
     body = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata}
     policies = f"/apis/networking.k8s.io/v1/namespaces/{other.namespace}/networkpolicies"
     api.create(policies, {**body, "spec": {"podSelector": {}}})
-    return f"{policies}/train"
 
+    def metric(name: str) -> float:
+        return restarted_operator.metrics()[f"horovodjob_operator_{name}"]
 
-def test_a_job_that_changes_while_its_retry_is_delayed_waits_in_the_work_queue(
-    restarted_operator: Operator, submit_job: Submit, api: Api, namespace: str
-) -> None:
-    policy = policy_of_another_job(api, submit_job)
-    job = submit_job()  # with each try the delay grows, until the NetworkPolicy of the other job is deleted
-    wait_for("a long delay", lambda: restarted_operator.metrics()["horovodjob_operator_reconcile_errors_total"] >= 4)
+    assert metric("reconcile_errors_total") == 0
+    job = submit_job()  # with each try the delay grows
+    wait_for("a long delay", lambda: metric("reconcile_errors_total") >= 4)
     api.patch(job.path, {"metadata": {"labels": {"changed": "yes"}}})
-    wait_for("the change", lambda: restarted_operator.metrics()["horovodjob_operator_workqueue_depth"] == 1)
-    api.delete(policy)
+    wait_for("the change", lambda: metric("workqueue_depth") == 1)
+    api.delete(f"{policies}/train")
     job.advance_to("Succeeded")
-    wait_for("an empty queue", lambda: restarted_operator.metrics()["horovodjob_operator_workqueue_depth"] == 0)
-    assert restarted_operator.metrics()["horovodjob_operator_workqueue_queue_duration_seconds_sum"] > 1
-
-
-def test_every_request_and_every_reconciliation_is_counted(restarted_operator: Operator, submit_job: Submit) -> None:
-    looks = restarted_operator.metrics()["horovodjob_operator_reconcile_duration_seconds_count"]
-    before = restarted_operator.requests()
-    job = submit_job(worker={"replicas": 3, "gpus": 0}).advance_to("Succeeded")
+    wait_for("an empty queue", lambda: metric("workqueue_depth") == 0)
+    assert metric("workqueue_queue_duration_seconds_sum") > 1
     wait_for("the clean-up", lambda: set(job.pods()) == {"launcher"})
-    grown = {call: count - before.get(call, 0) for call, count in restarted_operator.requests().items()}
-    assert (grown["create pods"], grown["create networkpolicies"], grown["deletecollection pods"]) == (4, 1, 1)
-    metrics = restarted_operator.metrics()
-    assert metrics["horovodjob_operator_reconcile_duration_seconds_count"] >= looks + 4
-    assert metrics["horovodjob_operator_workqueue_queue_duration_seconds_count"] >= 4
+    requests = restarted_operator.requests()
+    assert (requests["create pods"], requests["deletecollection pods"]) == (3, 1)
+    assert metric("reconcile_duration_seconds_count") >= 4
 
 
-def test_a_reconciliation_that_must_be_repeated_is_counted_as_an_error(
-    restarted_operator: Operator, submit_job: Submit, api: Api, namespace: str
-) -> None:
-    assert restarted_operator.metrics()["horovodjob_operator_reconcile_errors_total"] == 0
-    policy = policy_of_another_job(api, submit_job)
-    job = submit_job()
-    wait_for("an error", lambda: restarted_operator.metrics()["horovodjob_operator_reconcile_errors_total"] >= 1)
-    api.delete(policy)
-    job.advance_to("Succeeded")
-
-
-@pytest.mark.parametrize("resource", ["pods", "horovodjobs"])
-def test_each_event_resets_the_age_of_a_watch(submit_job: Submit, operator: Operator, resource: str) -> None:
-    def age() -> float:
-        return operator.samples("horovodjob_operator_watch_age_seconds", "resource")[resource]
+def test_each_event_resets_the_age_of_a_watch(submit_job: Submit, operator: Operator) -> None:
+    def ages() -> dict[str, float]:
+        found = operator.samples("horovodjob_operator_watch_age_seconds", "resource")
+        return {resource: found[resource] for resource in ("pods", "horovodjobs")}
 
     job = submit_job().advance_to("Running")
-    wait_for("silence", lambda: age() > 1)
+    wait_for("silence", lambda: min(ages().values()) > 1)
     begin = time.monotonic()
     job.end("launcher", 0)
     job.wait("Succeeded")
-    wait_for("the event", lambda: age() <= time.monotonic() - begin)
-
-
-def test_the_operator_reports_that_it_is_healthy_ready_and_the_leader(operator: Operator) -> None:
-    assert operator.get("/healthz") == (200, "ok\n")
-    assert operator.get("/readyz") == (200, "ok\n")
+    wait_for("the events", lambda: max(ages().values()) <= time.monotonic() - begin)
+    assert (operator.get("/healthz"), operator.get("/readyz")) == ((200, "ok\n"), (200, "ok\n"))
     assert operator.metrics()["horovodjob_operator_leader"] == 1

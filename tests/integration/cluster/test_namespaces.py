@@ -135,29 +135,22 @@ def test_namespaces_are_selected_by_a_label_without_a_restart(
     assert selective_operator.get("/readyz")[0] == 200
 
 
-def test_an_annotation_of_the_namespace_sets_the_defaults_of_its_jobs(
+def test_an_annotation_of_the_namespace_sets_the_defaults_and_the_queue_of_its_jobs(
     api: Api, selective_operator: Operator, namespaces: tuple[str, str, str]
 ) -> None:
     own, other, _ = namespaces
     annotate(api, own, '{"nodeSelector": {"pool": "own"}, "priorityClass": "x"}')
     label(api, own)
     label(api, other)
-    train = submit(api, own)
-    message = train.wait_for_condition("Stalled", reason="InvalidSpec")
+    running = submit(api, own)
+    message = running.wait_for_condition("Stalled", reason="InvalidSpec")
     assert message.startswith(f"annotation horovodjob.dev/job-defaults of namespace {own}: priorityClass: ")
-    assert train.pods() == {}
+    assert running.pods() == {}
     annotate(api, own, '{"nodeSelector": {"pool": "own"}}')
-    train.advance_to("Succeeded")
-    assert {pod["spec"]["nodeSelector"]["pool"] for pod in train.pods().values()} == {"own"}
+    running.advance_to("Running")
+    assert {pod["spec"]["nodeSelector"]["pool"] for pod in running.pods().values()} == {"own"}
     assert "pool" not in submit(api, other).wait_for_pods()["launcher"]["spec"].get("nodeSelector", {})
 
-
-def test_a_default_queue_holds_the_jobs_that_have_not_started(
-    api: Api, selective_operator: Operator, namespaces: tuple[str, str, str]
-) -> None:
-    own, _, _ = namespaces
-    label(api, own)
-    running = submit(api, own).advance_to("Running")
     # Namespaces and jobs are two watches: a job that is created before the operator sees the annotation has no queue.
     label(api, own, None)
     wait_for("no jobs of the namespace", lambda: not selective_operator.jobs(own))
@@ -207,25 +200,6 @@ def team(api: Api, counted_jobs: None) -> Iterator[str]:
     assert api.kubectl("delete", "--timeout=60s", "--ignore-not-found", "-k", str(TEAM)).returncode == 0
 
 
-def test_a_member_of_a_team_runs_a_job_in_the_namespace_of_the_team_and_in_no_other(
-    api: Api, selective_operator: Operator, team: str, namespace: str
-) -> None:
-    def kubectl(*arguments: str, stdin: str = "") -> str:
-        done = api.kubectl("--as", "jane", "--as-group", team, *arguments, stdin=stdin)
-        return done.stdout + done.stderr
-
-    wait_for("the aggregation", lambda: "yes" in kubectl("-n", team, "auth", "can-i", "create", "horovodjobs"))
-    body = json.dumps(job("train"))
-    assert "created" in kubectl("-n", team, "create", "-f", "-", stdin=body)
-    assert "forbidden" in kubectl("-n", namespace, "create", "-f", "-", stdin=body)
-    for change in ("delete resourcequota team", "annotate namespace team-a a=b", "delete rolebinding team"):
-        assert "forbidden" in kubectl("-n", team, *change.split()), change
-    uid = api.get(f"{JOBS.format(team)}/train")["metadata"]["uid"]
-    pods = Job(api, team, "train", uid).advance_to("Succeeded").pods()
-    tolerations = pods["launcher"]["spec"]["tolerations"]
-    assert {"key": "team", "operator": "Equal", "value": "team-a"} in tolerations
-
-
 REFUSED = {
     "use the service account default": {"serviceAccountName": "admin"},
     "cannot set nodeName": {"nodeName": "node-1"},
@@ -239,34 +213,45 @@ REFUSED = {
 }
 
 
-def test_a_tenant_puts_nothing_into_a_pod_that_reaches_beyond_the_team(
-    api: Api, selective_operator: Operator, team: str
+def test_a_member_of_a_team_runs_jobs_in_its_namespace_alone_and_reaches_nothing_beyond_it(
+    api: Api, selective_operator: Operator, team: str, namespace: str
 ) -> None:
-    api.create(f"/api/v1/namespaces/{team}/serviceaccounts", {"metadata": {"name": "admin"}})
-
-    def created(body: Object, *options: str) -> str:
-        user = ("--as", "jane", "--as-group", team, "-n", team)
-        done = api.kubectl(*user, "create", *options, "-f", "-", stdin=json.dumps(body))
+    def kubectl(*arguments: str, stdin: Object | None = None) -> str:
+        user = ("--as", "jane", "--as-group", team)
+        done = api.kubectl(*user, *arguments, stdin=json.dumps(stdin) if stdin else "")
         return done.stdout + done.stderr
 
+    def created(body: Object, *options: str) -> str:
+        return kubectl("-n", team, "create", *options, "-f", "-", stdin=body)
+
+    wait_for("the aggregation", lambda: "yes" in kubectl("-n", team, "auth", "can-i", "create", "horovodjobs"))
+    assert "created" in created(job("train"))
+    assert "forbidden" in kubectl("-n", namespace, "create", "-f", "-", stdin=job("train"))
+    for change in ("delete resourcequota team", "annotate namespace team-a a=b", "delete rolebinding team"):
+        assert "forbidden" in kubectl("-n", team, *change.split()), change
+    uid = api.get(f"{JOBS.format(team)}/train")["metadata"]["uid"]
+    pods = Job(api, team, "train", uid).advance_to("Succeeded").pods()
+    tolerations = pods["launcher"]["spec"]["tolerations"]
+    assert {"key": "team", "operator": "Equal", "value": "team-a"} in tolerations
+
+    api.create(f"/api/v1/namespaces/{team}/serviceaccounts", {"metadata": {"name": "admin"}})
     pod = restricted_pod("own")
-    resources = {"requests": {"cpu": "1", "memory": "1Gi"}}
-    pod["spec"]["containers"][0]["resources"] = resources
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1", "memory": "1Gi"}}
     on_node = {**pod, "spec": pod["spec"] | {"nodeName": "node-1"}}
     wait_for("the policy", lambda: "nodeName" in created(on_node, "--dry-run=server"))
     for message, fields in REFUSED.items():
         assert message in created({**pod, "spec": pod["spec"] | fields}), message
     assert "pod/own created" in created(pod)
     added = '[{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}]'
-    patch = ("--as", "jane", "--as-group", team, "-n", team, "patch", "pod", "own", "--type=json", "-p", added)
-    assert "can tolerate only the taints" in api.kubectl(*patch).stderr
-    for number, template in enumerate(REFUSED.values()):
-        spec = {"worker": {"replicas": 1, "gpus": 0, "template": {"spec": template}}}
-        refused = submit(api, team, f"attack-{number}", **spec)
-        assert refused.wait_for_condition("Stalled"), template
+    assert "can tolerate only the taints" in kubectl("-n", team, "patch", "pod", "own", "--type=json", "-p", added)
+    attacks = [
+        submit(api, team, f"attack-{number}", worker={"replicas": 1, "gpus": 0, "template": {"spec": template}})
+        for number, template in enumerate(REFUSED.values())
+    ]
+    for attack in attacks:
+        assert attack.wait_for_condition("Stalled"), attack.get()["spec"]
 
-
-def test_pods_with_a_priority_of_kubernetes_are_refused_by_the_quota_alone(api: Api, team: str) -> None:
+    # Without the policy, the quota alone refuses pods with a priority of Kubernetes.
     for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
         assert api.kubectl("delete", kind, "team-a-pods").returncode == 0
     wait_for("the quota", lambda: api.get(f"/api/v1/namespaces/{team}/resourcequotas/no-system-priorities")["status"])

@@ -1,5 +1,6 @@
 """An operator that may read nodes: what they report is in the error, and such an end does not count."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def sick_node(api: Api) -> Iterator[None]:
     api.delete(f"/api/v1/nodes/{NODE}")
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def right(api: Api) -> Iterator[None]:
     """The right of the chart's value rbac.readNodes."""
     rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}
@@ -49,29 +50,25 @@ def right(api: Api) -> Iterator[None]:
         api.delete(f"{RBAC}/{plural}/{NAME}")
 
 
-def failed(api: Api, namespace: str) -> Job:
+def failed(api: Api, namespace: str, name: str) -> Job:
     """A job whose program has failed, with a worker on the node."""
-    job = submit(api, namespace, "train", runPolicy={"backoffLimit": 0})
+    job = submit(api, namespace, name, runPolicy={"backoffLimit": 0})
     job.wait_for_pods()
     target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
-    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "train-worker-1"}, "target": target}
-    api.create(f"{job.pods_path}/train-worker-1/binding", binding)
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": f"{name}-worker-1"}, "target": target}
+    api.create(f"{job.pods_path}/{name}-worker-1/binding", binding)
     job.advance_to("Running")
     job.end("launcher", 1, message="RuntimeError: CUDA error")
     return job
 
 
-@pytest.mark.usefixtures("reading_operator", "sick_node", "right")
+@pytest.mark.usefixtures("reading_operator", "sick_node")
 def test_a_problem_of_a_node_is_in_the_error_and_the_end_does_not_count(api: Api, namespace: str) -> None:
-    job = failed(api, namespace)
-    status = job.wait("Restarting")
+    status = failed(api, namespace, "without-right").wait("Failed")
+    assert (status["restarts"], status["errors"][-1]["nodeConditions"]) == (0, [])
+    with right(api):
+        status = failed(api, namespace, "train").wait("Restarting")
     error = status["errors"][-1]
     assert (status["restarts"], status["preemptions"]) == (0, 1)
     assert (error["failedNodes"], error["nodeConditions"]) == ([NODE], [REPORT])
     assert error["message"] == f"{REPORT}; its last lines: RuntimeError: CUDA error"
-
-
-@pytest.mark.usefixtures("reading_operator", "sick_node")
-def test_without_the_right_the_attempt_ends_as_usual(api: Api, namespace: str) -> None:
-    status = failed(api, namespace).wait("Failed")
-    assert (status["restarts"], status["errors"][-1]["nodeConditions"]) == (0, [])

@@ -97,12 +97,6 @@ def restricted_pod_of(owner: Object | None) -> Object:
     return pod
 
 
-def test_the_operator_cannot_exceed_pod_security(submit_job: Submit, refusal: Refusal) -> None:
-    pod = restricted_pod_of(submit_job().advance_to("Queued").owner_reference)
-    pod["spec"]["containers"][0]["securityContext"] = {"privileged": True}
-    assert 'violates PodSecurity "restricted' in refusal("create", "-f", "-", body=pod)
-
-
 def test_a_stolen_token_creates_nothing_that_belongs_to_no_job(refusal: Refusal, api: Api, namespace: str) -> None:
     meta: Object = {"name": "bare"}
     configmap = api.create(f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "owner"}})
@@ -117,15 +111,6 @@ def test_a_stolen_token_creates_nothing_that_belongs_to_no_job(refusal: Refusal,
     ]
     for body in bare:
         assert "no HorovodJob as its controller" in refusal("create", "--validate=false", "-f", "-", body=body), body
-
-
-def test_a_stolen_token_cannot_obtain_the_token_of_a_service_account(submit_job: Submit, refusal: Refusal) -> None:
-    annotations = {"kubernetes.io/service-account.name": "default"}
-    owner = submit_job().owner_reference
-    name = f"horovodjob-keys-{owner['uid']}"
-    meta = {"name": name, "annotations": annotations, "ownerReferences": [owner]}
-    body = {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "kubernetes.io/service-account-token"}
-    assert "only Secrets of the type Opaque" in refusal("create", "-f", "-", body=body)
 
 
 def test_a_stolen_token_deletes_nothing_that_belongs_to_no_job(
@@ -162,25 +147,27 @@ def test_a_stolen_token_can_end_a_job_and_delete_one_with_a_time_to_live(
     api.delete(f"/api/v1/namespaces/{attacked}")
 
 
-def test_a_stolen_token_changes_neither_image_nor_owner_of_a_pod(
+def test_a_stolen_token_exceeds_no_limit_of_a_job_and_a_copy_of_a_pod_blocks_no_clean_up(
     submit_job: Submit, refusal: Refusal, api: Api, namespace: str
 ) -> None:
-    submit_job().advance_to("Running")
+    job = submit_job().advance_to("Running")
+    privileged = restricted_pod_of(job.owner_reference)
+    privileged["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+    assert 'violates PodSecurity "restricted' in refusal("create", "-f", "-", body=privileged)
+    annotations = {"kubernetes.io/service-account.name": "default"}
+    meta = {"name": f"horovodjob-keys-{job.uid}", "annotations": annotations, "ownerReferences": [job.owner_reference]}
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "kubernetes.io/service-account-token"}
+    assert "only Secrets of the type Opaque" in refusal("create", "-f", "-", body=body)
     image = '[{"op": "replace", "path": "/spec/containers/0/image", "value": "evil:1"}]'
     patch = ("patch", "pod", "train-worker-0", "--type=json", "-p")
     assert "may not change the image" in refusal(*patch, image)
     owner = '[{"op": "remove", "path": "/metadata/ownerReferences"}]'
     assert "may not change the owner" in refusal(*patch, owner)
-    api.create(f"/api/v1/namespaces/{namespace}/pods", restricted_pod("mine"))
-    label = '{"metadata": {"labels": {"a": "b"}}}'
-    assert "no HorovodJob as its controller" in refusal("patch", "pod", "mine", "--type=merge", "-p", label)
-
-
-def test_a_copy_of_a_pod_of_a_job_does_not_block_its_clean_up(submit_job: Submit, api: Api) -> None:
-    job = submit_job().advance_to("Running")
-    copied = restricted_pod("copy")
+    copied = restricted_pod("mine")
     copied["metadata"]["labels"] = job.pods()["worker-0"]["metadata"]["labels"]
     api.create(job.pods_path, copied)
+    label = '{"metadata": {"labels": {"a": "b"}}}'
+    assert "no HorovodJob as its controller" in refusal("patch", "pod", "mine", "--type=merge", "-p", label)
     job.end("launcher", 0)
     job.wait("Succeeded")
     wait_for("the clean-up", lambda: set(job.pods()) == {"launcher"})

@@ -39,15 +39,9 @@ def delete_namespace(api: Api, name: str) -> None:
     wait_for(f"namespace {name} to be deleted", lambda: api.find(f"/api/v1/namespaces/{name}") is None)
 
 
-@pytest.mark.parametrize("operator_runs", [True, False], ids=["the operator runs", "the operator is stopped"])
-def test_a_namespace_with_jobs_can_be_deleted(
-    operator: Operator, jobs_to_delete: tuple[Job, Job], api: Api, operator_runs: bool
-) -> None:
-    if not operator_runs:
-        assert operator.stop() == 0
+def test_a_namespace_with_jobs_can_be_deleted(operator: Operator, jobs_to_delete: tuple[Job, Job], api: Api) -> None:
     delete_namespace(api, jobs_to_delete[0].namespace)
-    if operator_runs:
-        wait_for("the metrics of the jobs to be removed", lambda: operator.jobs(jobs_to_delete[0].namespace) == {})
+    wait_for("the metrics of the jobs to be removed", lambda: operator.jobs(jobs_to_delete[0].namespace) == {})
 
 
 @pytest.fixture
