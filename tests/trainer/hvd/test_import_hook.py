@@ -35,16 +35,10 @@ def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def directory(
-    interpreter: Path,
-    fork_server: Callable[..., Any],
-    run: Callable[..., Any],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Path:
-    """What two ranks of that Python write when they run the scripts, which are written for Horovod alone."""
+def directory(run: Callable[..., Any], preloaded_python: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two ranks write when they run scripts that are written for Horovod alone."""
     directory = tmp_path_factory.mktemp("stock")
-    with fork_server("tensorflow", python=str(interpreter)) as python:
-        done = run(2, [*python, str(PROGRAMS / "run_scripts.py"), str(directory), *map(str, SCRIPTS)])
+    done = run(2, [*preloaded_python, str(PROGRAMS / "run_scripts.py"), str(directory), *map(str, SCRIPTS)])
     assert done.code == 0, done.stderr
     return directory
 
