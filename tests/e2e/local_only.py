@@ -38,9 +38,6 @@ LOCAL_ONLY = {
     ),
     "programs/test_run_script.py::test_a_claim_takes_the_directory_and_gives_the_output_back": SHARED,
     "pods/test_scheduling.py": GPUS,
-    "pods/test_sidecars.py::test_a_job_finishes_with_any_sidecar_that_a_webhook_injects": (
-        "the webhook is a process of this machine"
-    ),
     "lifecycle/test_sigterm.py": SHARED,
     "training/test_stalls.py": SHARED,
     "training/test_training.py": SHARED,

@@ -15,9 +15,12 @@ from gitops.engine import Delivery, Engine, EngineControlPlane
 from gitops.flux import Flux
 from gitops.git_repository import Repository, documented_repository, team_repository
 from support.api_client import Api, Object, wait_for
+from support.control_plane.distribution import one_control_plane
 from support.control_plane.operator_control_plane import operator_kubeconfig
 from support.control_plane.watch_threads import Kubelet, Watch
 from support.operator_process import Operator
+
+pytest_xdist_make_scheduler = one_control_plane("tests/gitops", Flux.name, ArgoCD.name)
 
 NUMBERS = itertools.count(1)
 ACCOUNT = "/api/v1/namespaces/horovodjob-system/serviceaccounts/horovodjob-operator"

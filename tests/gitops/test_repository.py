@@ -62,6 +62,11 @@ def test_the_repository_of_the_documentation_can_be_built(repository: Path) -> N
     for folder in ("clusters/argocd", "operator", "jobs"):
         assert without_hash(built(repository / folder)) == without_hash(built(EXAMPLE / folder))
     assert {path.name for path in (repository / "clusters" / "flux").iterdir()} == {"operator.yaml", "jobs.yaml"}
+    for tool, kind in (("argocd", "Application"), ("flux", "Kustomization")):
+        cluster = built(EXAMPLE / "clusters" / tool)
+        assert cluster.keys() == {(kind, "horovodjob-operator"), (kind, "training-jobs")}
+        spec = cluster[kind, "training-jobs"]["spec"]
+        assert (EXAMPLE / (spec.get("path") or spec["source"]["path"])).resolve() == JOBS
 
 
 def test_the_repository_has_only_images_and_charts_that_the_pages_push(repository: Path) -> None:
@@ -100,14 +105,6 @@ def pushed(command: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize(("tool", "kind"), [("argocd", "Application"), ("flux", "Kustomization")])
-def test_a_cluster_folder_has_the_operator_and_the_jobs(tool: str, kind: str) -> None:
-    cluster = built(EXAMPLE / "clusters" / tool)
-    assert cluster.keys() == {(kind, "horovodjob-operator"), (kind, "training-jobs")}
-    spec = cluster[kind, "training-jobs"]["spec"]
-    assert (EXAMPLE / (spec.get("path") or spec["source"]["path"])).resolve() == JOBS
-
-
 @pytest.mark.parametrize(
     ("folder", "chart", "kind"),
     [("example/operator", "horovodjob-operator", "Deployment"), ("flux/job", "horovodjob", "HorovodJob")],
@@ -122,20 +119,17 @@ def test_flux_installs_a_release_of_a_chart(folder: str, chart: str, kind: str) 
     assert any(found == kind and made.startswith(name) for found, made in rendered)
 
 
-@pytest.mark.parametrize("job", ["digits", "cifar"])
-def test_the_name_of_a_job_has_the_hash_of_its_files(job: str, jobs: Objects) -> None:
-    name = hashed(jobs, job)
-    files = jobs["ConfigMap", name]["data"]
-    assert files == {file: (JOBS / job / file).read_text() for file in files}
-    assert files.keys() == {path.name for path in (JOBS / job).iterdir()} - {"kustomization.yaml"}
-    for kind in ("HorovodJob", "ConfigMap"):
-        annotations = jobs[kind, name]["metadata"]["annotations"]
-        assert annotations["kustomize.toolkit.fluxcd.io/prune"] == "disabled"
-        assert annotations["argocd.argoproj.io/sync-options"] == "Prune=false,Delete=false"
-        assert annotations["argocd.argoproj.io/compare-options"] == "IgnoreExtraneous"
-
-
-def test_a_job_mounts_the_files_of_its_run(jobs: Objects) -> None:
+def test_the_name_of_a_job_has_the_hash_of_its_files_which_it_mounts(jobs: Objects) -> None:
+    for job in ("digits", "cifar"):
+        name = hashed(jobs, job)
+        files = jobs["ConfigMap", name]["data"]
+        assert files == {file: (JOBS / job / file).read_text() for file in files}
+        assert files.keys() == {path.name for path in (JOBS / job).iterdir()} - {"kustomization.yaml"}
+        for kind in ("HorovodJob", "ConfigMap"):
+            annotations = jobs[kind, name]["metadata"]["annotations"]
+            assert annotations["kustomize.toolkit.fluxcd.io/prune"] == "disabled"
+            assert annotations["argocd.argoproj.io/sync-options"] == "Prune=false,Delete=false"
+            assert annotations["argocd.argoproj.io/compare-options"] == "IgnoreExtraneous"
     name = hashed(jobs, "digits")
     assert {"name": "run", "configMap": {"name": name}} in jobs["HorovodJob", name]["spec"]["volumes"]
 

@@ -26,22 +26,7 @@ def log_level(api: Api, namespace: str, deployment: str) -> str:
     return str(next(one["value"] for one in variables if one["name"] == "HOROVODJOB_OPERATOR_LOG_LEVEL"))
 
 
-def test_helm_4_upgrades_and_rolls_back_the_operator_during_a_job(
-    namespace: Namespace, operator: Operator, helm: Helm
-) -> None:
-    namespace.apply(namespace.job("train", phases.WAIT))
-    namespace.wait_phase("train", "Running")
-    own = ("--namespace", SYSTEM, "--wait", MINUTES)
-    helm("upgrade", RELEASE, str(CHART), *own, "--reuse-values", "--set=operator.logLevel=DEBUG")
-    assert log_level(namespace.api, SYSTEM, RELEASE) == "DEBUG"
-    helm("rollback", RELEASE, *own)
-    assert log_level(namespace.api, SYSTEM, RELEASE) == "INFO"
-    namespace.release("train-worker-0")
-    assert namespace.wait_phase("train", "Succeeded")["attempt"] == 1
-    assert len(namespace.pods_ever("train")) == 2
-
-
-def test_jobs_survive_uninstallation_and_an_operator_installed_by_helm_3_continues_them(
+def test_a_job_survives_upgrade_rollback_and_removal_and_an_operator_installed_by_helm_3_continues_it(
     namespace: Namespace,
     new_namespace: Callable[..., Namespace],
     operator: Operator,
@@ -52,14 +37,20 @@ def test_jobs_survive_uninstallation_and_an_operator_installed_by_helm_3_continu
 ) -> None:
     namespace.apply(namespace.job("train", phases.WAIT))
     namespace.wait_phase("train", "Running")
-    helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", MINUTES)
+    own = ("--namespace", SYSTEM, "--wait", MINUTES)
+    debug = ("--reuse-values", "--set=operator.logLevel=DEBUG")
+    helm("upgrade", RELEASE, str(CHART), *own, *debug)
+    assert log_level(namespace.api, SYSTEM, RELEASE) == "DEBUG"
+    helm("rollback", RELEASE, *own)
+    assert log_level(namespace.api, SYSTEM, RELEASE) == "INFO"
+    helm("uninstall", RELEASE, *own)
     try:
         wait_for("no operator", lambda: not operator.pods.now)
         team = new_namespace("team")
         own = ("--namespace", team.name, "--wait", MINUTES)
         values = (*operator_values(images), "--set", f"watchNamespaces={{{namespace.name}}},crds.enabled=false")
         helm3("install", "team", str(CHART), *own, *values)
-        helm3("upgrade", "team", str(CHART), *own, "--reuse-values", "--set=operator.logLevel=DEBUG")
+        helm3("upgrade", "team", str(CHART), *own, *debug)
         helm3("rollback", "team", *own)
         assert log_level(namespace.api, team.name, "team-horovodjob-operator") == "INFO"
         assert "Succeeded" in helm3("test", "team", "--namespace", team.name, MINUTES)

@@ -120,63 +120,37 @@ def probes(module_namespace: Namespace) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: int(one["rank"]))
 
 
-def test_every_rank_runs_on_its_host_of_the_hostfile(probes: list[dict[str, Any]]) -> None:
+def test_the_launcher_has_its_hosts_in_an_annotation_and_every_rank_runs_on_its_own(
+    probes: list[dict[str, Any]], module_namespace: Namespace
+) -> None:
     assert [one["rank"] for one in probes] == list(range(RANKS))
     assert {one["size"] for one in probes} == {RANKS}
     assert [one["host"] for one in probes] == ["probe-worker-0"] * 2 + ["probe-worker-1"] * 2
     hostfiles = {one["hostfile"] for one in probes} | {one["batchai_hostfile"] for one in probes}
     assert hostfiles == {"".join(f"{probes[rank]['address']} slots=2\n" for rank in (0, 2))}
-
-
-def test_the_launcher_has_its_hosts_in_an_annotation(probes: list[dict[str, Any]], module_namespace: Namespace) -> None:
     launcher = module_namespace.pods("probe")["probe-launcher"]
     assert launcher["metadata"]["annotations"]["horovodjob.dev/hosts"] == probes[0]["hostfile"]
 
 
-def test_the_environment_reaches_every_rank_byte_for_byte(probes: list[dict[str, Any]]) -> None:
+def test_environment_and_arguments_reach_every_rank_byte_for_byte(probes: list[dict[str, Any]]) -> None:
+    batch_ai = ("JOB_MOUNT_ROOT", "JOB_TEMP", "STDOUTERR_DIR", "MPI_HOST_FILE", "NUM_GPUS")
+    wanted = {f"AZ_BATCHAI_{name}" for name in batch_ai}
+    wanted |= {f"HOROVODJOB_{name}" for name in ("NAME", "NAMESPACE", "ATTEMPT", "HOSTFILE")}
     for one in probes:
         assert one["env"] == SEEN | {"POD_NAME": one["host"]}
-
-
-def test_every_rank_gets_its_arguments_unchanged(probes: list[dict[str, Any]]) -> None:
-    assert [one["argv"] for one in probes] == [ARGS] * RANKS
-
-
-def test_every_rank_has_the_variables_of_a_job(probes: list[dict[str, Any]]) -> None:
-    wanted = {
-        *(
-            f"AZ_BATCHAI_{name}"
-            for name in ("JOB_MOUNT_ROOT", "JOB_TEMP", "STDOUTERR_DIR", "MPI_HOST_FILE", "NUM_GPUS")
-        ),
-        *(f"HOROVODJOB_{name}" for name in ("NAME", "NAMESPACE", "ATTEMPT", "HOSTFILE")),
-    }
-    for one in probes:
+        assert one["argv"] == ARGS
         assert wanted <= set(one["generated"])
         assert one["attempt"] == "1"
+        assert (one["home"], one["cwd"], one["temp"]) == (True, True, True), "a rank can write there"
+        assert one["shm"] == 80 * 1024 * 1024
 
 
-def test_every_rank_can_write_its_home_its_directory_and_that_of_the_job(probes: list[dict[str, Any]]) -> None:
-    assert {(one["home"], one["cwd"], one["temp"]) for one in probes} == {(True, True, True)}
-
-
-def test_nothing_runs_as_root_or_with_a_capability(probes: list[dict[str, Any]]) -> None:
-    assert {tuple(one["uids"]) for one in probes} == {("1000",) * 4}
-    assert {one["capabilities"] for one in probes} == {"0" * 16}
-    assert {one["seccomp"] for one in probes} == {"2"}
-
-
-def test_the_pods_have_no_service_account_token(probes: list[dict[str, Any]]) -> None:
-    assert {one["token"] for one in probes} == {False}
-
-
-def test_the_private_key_stays_off_the_workers(probes: list[dict[str, Any]]) -> None:
+def test_nothing_runs_as_root_or_with_a_capability_a_token_or_the_private_key(probes: list[dict[str, Any]]) -> None:
     for one in probes:
+        assert (one["uids"], one["capabilities"], one["seccomp"]) == (["1000"] * 4, "0" * 16, "2")
+        assert not one["token"]
         assert "ssh_host_ed25519_key" in one["keys"]
         assert "id_ed25519" not in one["keys"]
-
-
-def test_dev_shm_has_the_requested_size(probes: list[dict[str, Any]]) -> None:
-    assert {one["shm"] for one in probes} == {80 * 1024 * 1024}
 
 
 def test_a_template_adds_an_init_container_a_volume_and_a_sidecar(

@@ -1,6 +1,6 @@
 """Jobs that cannot run: each has a condition with a reason and a message. All are applied together.
 
-Rejections by the API server and name conflicts are in `tests/integration/lifecycle/test_conflicts_and_quota.py`.
+Rejections by the API server and name conflicts are in `tests/integration/lifecycle/test_conflicts.py`.
 """
 
 from __future__ import annotations

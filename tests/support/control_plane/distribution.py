@@ -13,12 +13,17 @@ class SchedulerHook(Protocol):
         """The scheduler of `--dist loadfile`."""
 
 
-def one_control_plane(shared: str) -> SchedulerHook:
-    """Assigns the files of the folder `shared` to one worker, so that they need only one control plane."""
+def one_control_plane(shared: str, *parameters: str) -> SchedulerHook:
+    """Assigns the files of the folder `shared` to one worker, so that they need only one control plane.
+
+    With parameters, which select control planes, the tests of each parameter have a worker of their own.
+    """
 
     class OneControlPlane(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return shared if nodeid.startswith(f"{shared}/") else str(super()._split_scope(nodeid))
+            if not nodeid.startswith(f"{shared}/"):
+                return str(super()._split_scope(nodeid))
+            return next((f"{shared} {each}" for each in parameters if f"[{each}" in nodeid), shared)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
