@@ -8,6 +8,8 @@ import os
 import pkgutil
 import pty
 import select
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +31,20 @@ from support.forked_python import fork_server
 PROGRAM = Path(sys.executable).with_name("hvj")
 # A limit for failures only: beside other tests, the start of a program can take a minute.
 SECONDS = 600
+# `hvj`, which ends as Python does, but without the destruction of all objects: it copies the pages of the fork server.
+HVJ = """
+import atexit, os, sys, threading
+from horovodjob_cli.__main__ import main
+sys.argv[0] = "hvj"
+try:
+    main()
+except SystemExit as end:
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(end.code)
+"""
 
 
 @dataclass(frozen=True)
@@ -65,9 +81,21 @@ def run(*arguments: str, stdin: str = "", program: str = "hvj") -> Result:
 
 def kubectl_completions(*words: str) -> list[str]:
     """The answer of kubectl's own completion for the words after `kubectl hvj`, with its directive."""
-    environment = os.environ | {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
+    environment = os.environ | {"PATH": f"{kubectl_plugin()}:{os.environ['PATH']}"}
     command = [binary("kubectl"), "__complete", "hvj", *words]
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.splitlines()
+
+
+@functools.cache
+def kubectl_plugin() -> Path:
+    """A directory with the two programs of the plugin, which kubectl finds on its path."""
+    directory = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, directory)
+    for name, function in (("kubectl-hvj", "main"), ("kubectl_complete-hvj", "complete")):
+        command = [*preloaded_python(), "-c", f"from horovodjob_cli.__main__ import {function}; {function}()"]
+        (directory / name).write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+        (directory / name).chmod(0o755)
+    return directory
 
 
 @functools.cache
@@ -77,13 +105,15 @@ def preloaded_python() -> list[str]:
     atexit.register(started.close)
     directory = started.enter_context(tempfile.TemporaryDirectory())
     modules = [f"horovodjob_cli.commands.{each.name}" for each in pkgutil.iter_modules(commands.__path__)]
-    modules += ["horovodjob_dashboard.application", "kubernetes.client.api.core_v1_api", "kubernetes.watch"]
+    modules += [f"kubernetes.client.api.{name}_api" for name in ("apps_v1", "core_v1", "custom_objects")]
+    modules += ["horovodjob_dashboard.application", "horovodjob.sweeps.study", "kubernetes.watch"]
+    modules += ["azure.storage.fileshare", "jmespath", "rich.live", "rich.progress", "rich.table"]
     return started.enter_context(fork_server(Path(directory, "socket"), modules, os.environ))
 
 
 def hvj_command(*arguments: str) -> list[str]:
     """A command line of `hvj`."""
-    return [*preloaded_python(), str(PROGRAM), *arguments]
+    return [*preloaded_python(), "-c", HVJ, *arguments]
 
 
 class Process(subprocess.Popen[str]):

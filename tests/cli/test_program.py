@@ -17,75 +17,41 @@ def test_help_and_version_import_no_client_and_no_command(argument: str) -> None
     assert not modules & {"kubernetes", "azure", "rich", "yaml", "jmespath", "pydantic", "horovodjob_cli.commands.job"}
 
 
-def test_help_lists_every_group() -> None:
+def test_help_and_version_are_those_of_the_program_and_its_groups() -> None:
     shown = run("--help").stdout
     for name in ("workspace", "experiment", "cluster", "job", "storage", "convert", "doctor", "completion"):
         assert f"\n  {name} " in shown
+    for path in ((), ("job",), ("job", "file"), ("cluster", "node")):
+        done = run(*path)
+        assert (done.code, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"Usage: {' '.join(('hvj', *path))} ")
+    plugin = run("job", "show", "--help", program="/usr/bin/kubectl-hvj").stdout
+    assert plugin.startswith("Usage: kubectl hvj job show ")
+    assert all(PROGRAM.with_name(name).exists() for name in ("kubectl-hvj", "kubectl_complete-hvj"))
+    assert run("--version").stdout.startswith("hvj 0.")
 
 
-@pytest.mark.parametrize("path", [(), ("job",), ("job", "file"), ("job", "node"), ("cluster", "node")])
-def test_a_group_without_a_command_shows_its_help_and_exits_with_2(path: tuple[str, ...]) -> None:
-    done = run(*path)
-    assert (done.code, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"Usage: {' '.join(('hvj', *path))} ")
-
-
-def test_the_kubectl_plugin_shows_its_own_name() -> None:
-    assert run("job", "show", "--help", program="/usr/bin/kubectl-hvj").stdout.startswith(
-        "Usage: kubectl hvj job show "
-    )
-    assert PROGRAM.with_name("kubectl-hvj").exists()
-
-
-def test_the_version_is_that_of_the_package() -> None:
-    done = run("--version")
-    assert done.code == 0
-    assert done.stdout.startswith("hvj 0.")
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_a_script(shell: str) -> None:
-    assert "hvj" in run("completion", shell).stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "completed"),
-    [("hvj job sho", "show"), ("hvj job show --worksp", "--workspace"), ("hvj comp", "completion")],
-)
-def test_bash_completes_commands_and_options(words: str, completed: str) -> None:
+def test_shells_and_kubectl_complete_commands_options_and_values() -> None:
+    for shell in ("zsh", "fish"):
+        assert "hvj" in run("completion", shell).stdout
     script = run("completion", "bash").stdout
-    code = (
-        f'{script}\nCOMP_WORDS=({words}); COMP_CWORD={words.count(" ")}; _hvj_completion hvj; echo "${{COMPREPLY[@]}}"'
-    )
     environment = os.environ | {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout == f"{completed}\n"
+    for words, completed in (("hvj job sho", "show"), ("hvj job show --worksp", "--workspace")):
+        variables = f"COMP_WORDS=({words}); COMP_CWORD={words.count(' ')}"
+        code = f'{script}\n{variables}; _hvj_completion hvj; echo "${{COMPREPLY[@]}}"'
+        done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, env=environment)
+        assert done.stdout == f"{completed}\n"
+    assert kubectl_completions("job", "sho") == ["show\tShow a job: its state, what it waits for,...", ":4"]
+    assert kubectl_completions("job", "create", "--pod-security", "B") == ["Baseline", ":4"]
+    assert kubectl_completions("convert", "--config-file", "") == [":0"]
 
 
-@pytest.mark.parametrize(
-    ("words", "completed"),
-    [
-        (("job", "sho"), ["show\tShow a job: its state, what it waits for,...", ":4"]),
-        (("job", "show", "--worksp"), ["--workspace\tNamespace. Default: that of the kubeconfig's context.", ":4"]),
-        (("job", "create", "--pod-security", "B"), ["Baseline", ":4"]),
-        (("convert", "--config-file", ""), [":0"]),
-        (("list-usages", ""), [":0"]),
-    ],
-)
-def test_kubectl_completes_commands_options_and_values(words: tuple[str, ...], completed: list[str]) -> None:
-    assert kubectl_completions(*words) == completed
-
-
-@pytest.mark.parametrize(
-    ("words", "advice"),
-    [
+def test_a_command_of_batch_ai_without_meaning_names_what_replaces_it() -> None:
+    for words, advice in (
         (("cluster", "delete"), "`az aks nodepool delete`"),
         (("cluster", "file", "list"), "`hvj job file list`"),
         (("file-server", "create"), "spec.azureFiles"),
         (("list-usages", "-l", "eastus"), "`az vm list-usage"),
-    ],
-)
-def test_a_command_of_batch_ai_without_meaning_names_what_replaces_it(words: tuple[str, ...], advice: str) -> None:
-    done = run(*words)
-    assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert advice in done.stderr
+    ):
+        done = run(*words)
+        assert (done.code, done.stdout, done.stderr.count("\n"), advice in done.stderr) == (2, "", 1, True)
