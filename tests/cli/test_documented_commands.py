@@ -64,11 +64,6 @@ def test_each_command_of_the_pages_and_examples_is_parsed() -> None:
     assert len(found) > 80
 
 
-def test_an_option_that_does_not_exist_is_noticed() -> None:
-    with pytest.raises(typer.TyperException):
-        parse(get_command(commands._root()), ["job", "list", "--no-such-option"])
-
-
 def test_the_commands_of_the_page_of_hvj_answer(
     hvj: Hvj, cluster: ClusterState, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

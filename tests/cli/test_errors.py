@@ -1,7 +1,6 @@
 """Errors: one sentence on standard error with the cause and the remedy, and an exit code."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,25 +9,10 @@ from kubernetes.client.exceptions import ApiException
 
 from cli.cluster_state import ClusterState
 from cli.program import Hvj, hvj_process, run
+from cli.service_account import account_kubeconfig
 from horovodjob.client.errors import to_client_error
 from localcluster.control_plane.standalone import free_ports
 from support.api_client import Api, job
-
-Kubeconfig = Callable[[str], Path]
-
-
-@pytest.fixture
-def elsewhere(api: Api, tmp_path: Path) -> Kubeconfig:
-    """Writes a kubeconfig for another server."""
-
-    def make(server: str) -> Path:
-        kubeconfig = yaml.safe_load(api.kubeconfig.read_text())
-        kubeconfig["clusters"][0]["cluster"]["server"] = server
-        path = tmp_path / "kubeconfig"
-        path.write_text(yaml.safe_dump(kubeconfig))
-        return path
-
-    return make
 
 
 def sentence(stderr: str) -> str:
@@ -38,68 +22,47 @@ def sentence(stderr: str) -> str:
     return line
 
 
-def test_a_server_that_does_not_respond_is_reported(elsewhere: Kubeconfig) -> None:
+def test_a_cluster_that_cannot_be_reached_is_reported(
+    api: Api, hvj: Hvj, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def error(kubeconfig: object) -> str:
+        path = tmp_path / "kubeconfig"
+        path.write_text(kubeconfig if isinstance(kubeconfig, str) else yaml.safe_dump(kubeconfig))
+        done = run("job", "list", "--kubeconfig", str(path))
+        assert done.code == 1
+        return sentence(done.stderr)
+
+    valid = yaml.safe_load(api.kubeconfig.read_text())
+    assert (
+        "no context other; `kubectl config get-contexts` lists them" in hvj("job", "list", "--context", "other").stderr
+    )
+    (cluster,) = valid["clusters"]
+    authority = cluster["cluster"].pop("certificate-authority-data")
+    assert "certificate verify failed" in error(valid)
     (port,) = free_ports(1)
-    done = run("job", "list", "--kubeconfig", str(elsewhere(f"https://127.0.0.1:{port}")))
-    assert done.code == 1
-    assert f"no connection to 127.0.0.1:{port}: " in sentence(done.stderr)
+    cluster["cluster"] |= {"certificate-authority-data": authority, "server": f"https://127.0.0.1:{port}"}
+    assert f"no connection to 127.0.0.1:{port}: " in error(valid)
+    for text, words in (("", "empty"), ("a: [", "not a kubeconfig"), ("apiVersion: v1", "current-context")):
+        found = error(text)
+        assert (str(tmp_path / "kubeconfig") in found, words in found) == (True, True)
+    for variable, options in (("/nowhere/a", ()), ("/dev/null", ("--kubeconfig", "/nowhere/a"))):
+        monkeypatch.setenv("KUBECONFIG", variable)
+        done = run("job", "list", *options)
+        words = "no kubeconfig at /nowhere/a; name one with --kubeconfig or in KUBECONFIG"
+        assert (done.code, words in sentence(done.stderr)) == (1, True)
 
 
-def test_a_server_with_an_untrusted_certificate_is_reported(elsewhere: Kubeconfig, api: Api) -> None:
-    path = elsewhere(api.server)
+def test_a_missing_permission_is_reported_and_not_advised_at_a_quota(
+    api: Api, hvj: Hvj, workspace: str, tmp_path: Path
+) -> None:
+    path = account_kubeconfig(api, workspace, tmp_path)
+    show = ("job", "show", "-n", "train", "-w", workspace, "--kubeconfig", str(path))
+    done = run(*show)
+    assert (done.code, 'cannot get resource "horovodjobs"' in sentence(done.stderr)) == (1, True)
     kubeconfig = yaml.safe_load(path.read_text())
-    del kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"]
-    path.write_text(yaml.safe_dump(kubeconfig))
-    done = run("job", "list", "--kubeconfig", str(path))
-    assert done.code == 1
-    assert "certificate verify failed" in sentence(done.stderr)
-
-
-@pytest.mark.parametrize("variable", [True, False])
-def test_a_missing_kubeconfig_is_reported(monkeypatch: pytest.MonkeyPatch, variable: bool) -> None:
-    monkeypatch.setenv("KUBECONFIG", "/nowhere/a" if variable else "/dev/null")
-    done = run("job", "list", *(() if variable else ("--kubeconfig", "/nowhere/a")))
-    assert done.code == 1
-    assert "no kubeconfig at /nowhere/a; name one with --kubeconfig or in KUBECONFIG" in sentence(done.stderr)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [("", "empty"), ("a: [", "not a kubeconfig"), ("apiVersion: v1", "current-context"), ("- 1", "not a kubeconfig")],
-)
-def test_an_invalid_kubeconfig_is_reported(tmp_path: Path, text: str, words: str) -> None:
-    path = tmp_path / "kubeconfig"
-    path.write_text(text)
-    done = run("job", "list", "--kubeconfig", str(path))
-    assert done.code == 1
-    assert str(path) in sentence(done.stderr)
-    assert words in done.stderr
-
-
-def test_a_missing_context_is_reported(hvj: Hvj) -> None:
-    done = hvj("job", "list", "--context", "other")
-    assert done.code == 1
-    assert "no context other; `kubectl config get-contexts` lists them" in sentence(done.stderr)
-
-
-def test_a_missing_permission_is_reported(api: Api, elsewhere: Kubeconfig, cluster: ClusterState) -> None:
-    namespace = cluster.namespace
-    api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "guest"}})
-    token = api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/guest/token", {"spec": {}})["status"]["token"]
-    path = elsewhere(api.server)
-    kubeconfig = yaml.safe_load(path.read_text())
-    kubeconfig["users"][0]["user"] = {"token": token}
-    path.write_text(yaml.safe_dump(kubeconfig))
-    done = run("job", "show", "-n", "train", "-w", namespace, "--kubeconfig", str(path))
-    assert done.code == 1
-    assert 'cannot get resource "horovodjobs"' in sentence(done.stderr)
     kubeconfig["users"][0]["user"] = {"token": "wrong"}
     path.write_text(yaml.safe_dump(kubeconfig))
-    done = run("job", "show", "-n", "train", "-w", namespace, "--kubeconfig", str(path))
-    assert "does not accept your credentials" in sentence(done.stderr)
-
-
-def test_a_refusal_by_a_quota_advises_no_permission(api: Api, workspace: str, tmp_path: Path, hvj: Hvj) -> None:
+    assert "does not accept your credentials" in sentence(run(*show).stderr)
     quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/horovodjobs.horovodjob.dev": "0"}}}
     api.create(f"/api/v1/namespaces/{workspace}/resourcequotas", quota)
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job("train")))
@@ -117,25 +80,6 @@ def test_a_frozen_field_advises_no_permission() -> None:
     error = ApiException(status=403)
     error.body = json.dumps({"message": message})
     assert str(to_client_error(error)) == message
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("job", "show"), "missing option '--name' / '-n'; see `hvj job show --help`"),
-        (("job", "show", "-n", "a", "--nmae", "b"), "no such option: --nmae"),
-        (("job", "shwo"), "no such command 'shwo'. Did you mean 'show'"),
-        (("job", "show", "-n", "a", "-o", "xml"), "'json', 'jsonc', 'yaml', 'table', 'tsv', 'none'"),
-        (("job", "show", "-n", "a", "--query", "a.[b"), "--query 'a.[b' is not a valid JMESPath expression"),
-        (("job", "show", "-n", "---"), "'---' has no letter and no digit"),
-        (("job", "scale", "-n", "a", "-t", "0"), "'--target' / '-t'"),
-        (("job", "create", "-f", "a", "--nfs-server", "b"), "must be NAME=HOST:/PATH"),
-    ],
-)
-def test_a_usage_error_is_one_sentence_and_exits_with_2(hvj: Hvj, arguments: tuple[str, ...], words: str) -> None:
-    done = hvj(*arguments)
-    assert (done.code, done.stdout) == (2, "")
-    assert words in sentence(done.stderr)
 
 
 def test_debug_shows_the_traceback_before_the_message(hvj: Hvj) -> None:
@@ -156,7 +100,17 @@ def test_a_closed_pipe_causes_no_error(cluster: ClusterState) -> None:
         assert process.wait() == 141
 
 
-def test_job_create_without_options_is_wrong_usage() -> None:
-    done = run("job", "create")
-    assert (done.code, done.stdout) == (2, "")
-    assert "missing option '--config-file'" in sentence(done.stderr)
+def test_a_usage_error_is_one_sentence_and_exits_with_2(hvj: Hvj) -> None:
+    for arguments, words in (
+        (("job", "show"), "missing option '--name' / '-n'; see `hvj job show --help`"),
+        (("job", "show", "-n", "a", "--nmae", "b"), "no such option: --nmae"),
+        (("job", "shwo"), "no such command 'shwo'. Did you mean 'show'"),
+        (("job", "show", "-n", "a", "-o", "xml"), "'json', 'jsonc', 'yaml', 'table', 'tsv', 'none'"),
+        (("job", "show", "-n", "a", "--query", "a.[b"), "--query 'a.[b' is not a valid JMESPath expression"),
+        (("job", "show", "-n", "---"), "'---' has no letter and no digit"),
+        (("job", "scale", "-n", "a", "-t", "0"), "'--target' / '-t'"),
+        (("job", "create", "-f", "a", "--nfs-server", "b"), "must be NAME=HOST:/PATH"),
+        (("job", "create"), "missing option '--config-file'"),
+    ):
+        done = hvj(*arguments)
+        assert (done.code, done.stdout, words in sentence(done.stderr)) == (2, "", True), done.stderr

@@ -60,27 +60,19 @@ def test_a_directory_is_on_the_claim_under_its_path_and_comes_back(copy: Copy, c
     assert os.access(claim / "images/pets/run.sh", os.X_OK)
     assert copy("data:images/pets", "back")[0] == 0
     assert contents(tmp_path / "back") == contents(pets)
+    (claim / "images" / "pets" / "other").write_text("kept")
+    (pets / ".hidden").write_text("new")
+    assert copy("pets", "data:images/")[0] == 0
+    assert contents(claim / "images" / "pets") == {**contents(pets), "other": b"kept"}
 
 
-def test_a_second_copy_replaces_files_and_leaves_the_others(copy: Copy, claim: Path, tmp_path: Path) -> None:
-    (tmp_path / "pets").mkdir()
-    (tmp_path / "pets" / "a").write_text("old")
-    assert copy("pets", "data:")[0] == 0
-    (claim / "pets" / "other").write_text("kept")
-    (tmp_path / "pets" / "a").write_text("new")
-    assert copy("pets", "data:pets")[0] == 0
-    assert contents(claim) == {"pets/a": b"new", "pets/other": b"kept"}
-
-
-@pytest.mark.parametrize(
-    ("path", "place"), [("", "model.keras"), ("m/", "m/model.keras"), ("there", "there/model.keras"), ("m/b", "m/b")]
-)
-def test_a_file_is_copied_as_cp_does(copy: Copy, claim: Path, tmp_path: Path, path: str, place: str) -> None:
+def test_a_file_is_copied_as_cp_does(copy: Copy, claim: Path, tmp_path: Path) -> None:
     (tmp_path / "model.keras").write_bytes(data := os.urandom(10))
     (claim / "there").mkdir()
-    assert copy("model.keras", f"data:{path}")[0] == 0
-    assert contents(claim) == {place: data}
-    assert copy(f"data:{place}", "copied.keras")[0] == 0
+    for path, place in (("", "model.keras"), ("m/", "m/model.keras"), ("there", "there/model.keras"), ("m/b", "m/b")):
+        assert copy("model.keras", f"data:{path}")[0] == 0
+        assert (claim / place).read_bytes() == data
+    assert copy("data:there/model.keras", "copied.keras")[0] == 0
     assert (tmp_path / "copied.keras").read_bytes() == data
 
 
@@ -114,19 +106,14 @@ def test_what_the_claim_refuses_is_one_sentence_and_leaves_nothing(copy: Copy, c
     assert contents(claim) == {"file": b"a file"}
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "sentence"),
-    [
+def test_a_wrong_place_is_refused_before_a_pod_is_created(hvj: Hvj, claim: Path, cluster: ClusterState) -> None:
+    for words, code, sentence in (
         (("a", "b"), 2, "one of SOURCE and TARGET is on a claim, as CLAIM:PATH"),
         (("data:a", "data:b"), 2, "one of SOURCE and TARGET is on a claim, as CLAIM:PATH"),
         (("missing", "data:a"), 2, "missing does not exist on this machine"),
         (("data:../a", "b"), 2, "a path on a claim has no `..`"),
         (("other:a", "b"), 3, "claim other does not exist in workspace"),
-    ],
-)
-def test_a_wrong_place_is_refused_before_a_pod_is_created(
-    hvj: Hvj, claim: Path, cluster: ClusterState, words: tuple[str, ...], code: int, sentence: str
-) -> None:
-    done = hvj("cp", *words)
-    assert (done.code, sentence in done.stderr, done.stderr.count("\n")) == (code, True, 1), done.stderr
+    ):
+        done = hvj("cp", *words)
+        assert (done.code, sentence in done.stderr, done.stderr.count("\n")) == (code, True, 1), done.stderr
     assert cluster.pods_of_hvj() == []

@@ -53,38 +53,25 @@ def test_ranks_at_the_same_place_form_a_group(hvj: Hvj, kubelet: Kubelet, job: O
     assert done.stderr == "warning: job train has no rank 9: its ranks are 0 to 3\n"
 
 
-def test_the_stacks_of_a_rank_that_does_not_exist_and_of_a_user_who_may_not_run_commands_are_errors(
+def test_what_has_no_stacks_and_a_user_who_may_not_run_commands_are_errors(
     hvj: Hvj, kubelet: Kubelet, job: Object, api: Api, viewer: str, tmp_path: Path
 ) -> None:
     kubelet.answer = lambda command, stdin: (b"", b"", 0)
     done = hvj("job", "stacks", "-n", "train", "--rank", "4")
     assert (done.code, done.stderr) == (1, "error: job train has no rank 4: its ranks are 0 to 3\n")
     assert hvj("job", "stacks", "-n", "train", "--rank", "-1").code == 2
+    for answer, words in (
+        ((b"", b"", 0), "no pod of job train has stacks of a rank"),
+        ((b"", b"No module named x", 1), "ended with exit code 1; the image needs horovodjob_trainer"),
+    ):
+        kubelet.answer = lambda command, stdin: answer  # noqa: B023
+        done = hvj("job", "stacks", "-n", "train")
+        assert (done.code, words in done.stderr) == (1, True), done.stderr
     user = account_kubeconfig(api, job["metadata"]["namespace"], tmp_path, viewer, "view")
     done = hvj("job", "stacks", "-n", "train", "--kubeconfig", str(user))
     assert done.code == 1
     assert 'cannot get resource "pods/exec"' in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_program_without_stacks_is_an_error(hvj: Hvj, kubelet: Kubelet, job: Object) -> None:
-    kubelet.answer = lambda command, stdin: (b"", b"", 0)
-    done = hvj("job", "stacks", "-n", "train")
-    assert done.code == 1
-    assert "no pod of job train has stacks of a rank" in done.stderr
-    kubelet.answer = lambda command, stdin: (b"", b"No module named horovodjob_trainer", 1)
-    done = hvj("job", "stacks", "-n", "train")
-    assert done.code == 1
-    assert "ended with exit code 1; the image needs horovodjob_trainer" in done.stderr
-
-
-def test_a_job_without_pods_has_no_stacks(hvj: Hvj, cluster: ClusterState) -> None:
-    cluster.create()
-    done = hvj("job", "stacks", "-n", "train")
-    assert (done.code, done.stderr) == (
-        1,
-        "error: no pod of job train is running (queued); see `hvj job show -n train`\n",
-    )
 
 
 def test_a_training_that_stalls_is_what_the_job_shows(hvj: Hvj, cluster: ClusterState, job: Object) -> None:

@@ -10,10 +10,13 @@ from urllib.request import urlopen
 import pytest
 
 from cli.cluster_state import ClusterState
+from cli.job_share import key, service
+from cli.job_share import logs as share_logs
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj, hvj_process
 from support.api_client import wait_for
 
+__all__ = ["key", "service", "share_logs"]
 # The line that TensorBoard writes, and a server that shows the names of the files.
 TENSORBOARD = f"""#!{sys.executable}
 import functools, http.server, os, sys
@@ -74,16 +77,27 @@ def test_tensorboard_runs_in_a_pod_until_ctrl_c(logs: Path, tmp_path: Path) -> N
     wait_for("the end of TensorBoard in the pod", lambda: not is_running(pid))
 
 
-def test_a_job_without_event_files_is_reported_with_the_place(hvj: Hvj, logs: Path) -> None:
+def test_without_event_files_and_without_an_answer_the_place_and_the_time_are_named(
+    hvj: Hvj, logs: Path, programs: Path
+) -> None:
     done = hvj("job", "tensorboard", "-n", "train")
     assert done.code == 1
     assert done.stderr == f"error: TensorBoard in pod train-worker-0 has ended: there are no event files in {logs}\n"
-
-
-def test_a_tensorboard_that_does_not_start_is_waited_for_until_the_timeout(
-    hvj: Hvj, logs: Path, programs: Path
-) -> None:
     (logs / "events.out.tfevents.1").touch()
     (programs / "tensorboard").write_text("#!/bin/sh\nexec sleep 600\n")
     done = hvj("job", "tensorboard", "-n", "train", "--timeout", "1s")
     assert (done.code, done.stderr) == (5, "error: TensorBoard did not start within 1 s (--timeout)\n")
+
+
+def test_the_event_files_of_a_job_that_has_ended_are_shown_on_this_machine(
+    hvj: Hvj, key: str, share_logs: Path, cluster: ClusterState, programs: Path
+) -> None:
+    cluster.succeed()
+    (share_logs / "tensorboard").mkdir()
+    (programs / "tensorboard").write_text('#!/bin/sh\nls "$2"\n')
+    command = ("job", "tensorboard", "-n", "train")
+    assert "there are no event files in tensorboard of stdouterr" in hvj(*command).stderr
+    (share_logs / "tensorboard" / "events.out.tfevents.1").touch()
+    with hvj_process(*command) as process:
+        assert process.communicate() == ("events.out.tfevents.1\n", "")
+    assert process.returncode == 0

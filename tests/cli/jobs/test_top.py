@@ -85,10 +85,9 @@ def test_without_metrics_server_gpus_are_shown_with_one_warning(hvj: Hvj, kubele
     )
 
 
-def test_a_job_without_pods_has_no_use(hvj: Hvj, cluster: ClusterState) -> None:
+def test_a_job_without_pods_has_no_use_and_no_stacks(hvj: Hvj, cluster: ClusterState) -> None:
     cluster.create()
-    done = hvj("job", "top", "-n", "train")
-    assert (done.code, done.stderr) == (
-        1,
-        "error: no pod of job train is running (queued); see `hvj job show -n train`\n",
-    )
+    words = "error: no pod of job train is running (queued); see `hvj job show -n train`\n"
+    for command in ("top", "stacks"):
+        done = hvj("job", command, "-n", "train")
+        assert (done.code, done.stderr) == (1, words)
