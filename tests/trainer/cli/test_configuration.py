@@ -17,13 +17,12 @@ from horovodjob_trainer.errors import UsageError
 from horovodjob_trainer.launch import Launch, threads_per_rank, usable_cores
 from support.tutorial.page import blocks
 
-SHA256 = "0" * 64
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "manifests" / "examples"
 REFERENCE = ROOT / "docs" / "trainer-reference.md"
 # Of a trained model.
 COMMANDS = ("evaluate", "export", "predict")
-TRAININGS = ("digits", "fine-tuning", "imagenet-resnet50-modern", "imagenet-resnet50")
+TRAININGS = ("digits", "fine-tuning", "imagenet-resnet50-modern", "imagenet-resnet50", "text")
 
 
 def configuration(*arguments: str, environment: Mapping[str, str] | None = None) -> Configuration:
@@ -105,19 +104,15 @@ def test_each_command_of_the_pages_is_accepted(tmp_path: Path, monkeypatch: pyte
     assert len(found) > 25
 
 
-def test_the_validation_batch_is_the_training_batch_up_to_a_limit() -> None:
-    assert configuration().validation_batch_size == 32
+def test_the_validation_batch_is_limited_and_checkpoints_are_written_by_time_unless_steps_are_given() -> None:
+    assert (configuration().validation_batch_size, configuration().checkpoint_seconds) == (32, 600)
     assert configuration("--batch-size", "8192").validation_batch_size == 250
     assert configuration("--batch-size", "8192", "--validation-batch-size", "4096").validation_batch_size == 4096
-
-
-def test_checkpoints_are_written_every_ten_minutes_unless_steps_are_given() -> None:
-    assert configuration().checkpoint_seconds == 600
     assert configuration("--checkpoint-steps", "100").checkpoint_seconds is None
     assert configuration("--checkpoint-steps", "100", "--checkpoint-seconds", "60").checkpoint_seconds == 60
 
 
-@pytest.mark.parametrize(("dataset", "name"), [("cifar100", "cifar100"), ("digits", "digits"), ("json:loads", "loads")])
+@pytest.mark.parametrize(("dataset", "name"), [("digits", "digits"), ("json:loads", "loads")])
 def test_the_model_has_the_name_of_its_data_unless_it_is_set(dataset: str, name: str) -> None:
     assert configuration("--dataset", dataset).model_name == f"keras_{name}_trained_model"
     assert configuration("--dataset", dataset, "--model-name", "mine").model_name == "mine"
@@ -156,61 +151,37 @@ def test_logs_are_written_beside_those_of_the_job() -> None:
     [
         (["--epochs", "0"], "--epochs: '0'"),
         (["--profile-steps", "110:100"], "--profile-steps: '110:100' is not a range of steps such as 100:110"),
-        (["--profile-steps", "0:5"], "--profile-steps: '0:5' is not a range"),
-        (["--profile-steps", "7"], "--profile-steps: '7' is not a range"),
         (["--profile-steps", "1:1001"], "'1:1001' has 1001 steps; a profile can have 1000"),
         (["--profile-steps", "5:9", "--max-steps", "4"], "--profile-steps begins at step 5, and --max-steps"),
         (["--profile-steps", "5:9", "--tensorboard", "none"], "--profile-steps writes to --tensorboard"),
-        (["--epochs", "1e3"], "--epochs: '1e3'"),
         (["--epochs", "9" * 5000], "--epochs"),
-        (["--batch-size", "-1"], "--batch-size: '-1'"),
         (["--batch-size", ""], "--batch-size: ''"),
         (["--learning-rate", "0"], "--learning-rate: '0'"),
         (["--learning-rate", "nan"], "--learning-rate: 'nan'"),
-        (["--learning-rate", "inf"], "--learning-rate: 'inf'"),
-        (["--decay", "-0.1"], "--decay: '-0.1'"),
         (["--lr-steps", "30,20", "--schedule", "step"], "--lr-steps: '30,20'"),
         (["--lr-steps", "3"], "--lr-steps belongs to --schedule step"),
         (["--decay", "1e-4", "--schedule", "cosine"], "--decay belongs to --schedule decay"),
         (["--momentum", "0.9", "--optimizer", "adam"], "--momentum belongs to --optimizer sgd, momentum, rmsprop"),
-        (["--momentum", "1"], "--momentum: '1'"),
         (["--freeze", "a,,b"], "--freeze: 'a,,b'"),
         (["--learning-rate-scaling", "cubic"], "'cubic' is none of auto, linear, sqrt, none"),
-        (["--label-smoothing", "1"], "--label-smoothing: '1'"),
-        (["--precision", "float16"], "--precision: 'float16' is none of auto, float32, mixed_float16"),
-        (["--ema", "1"], "--ema: '1'"),
-        (["--mixup", "0"], "--mixup: '0'"),
         (["--mixup", "0.2", "--no-augment"], "--mixup belongs to --augment"),
         (["--cutmix", "1", "--batch-size", "1"], "--cutmix belongs to --batch-size 2 or more"),
-        (["--rand-augment", "2"], "--rand-augment: '2'"),
         (["--optimizer", "lars", "--clip-norm", "1"], "--clip-norm has no effect with --optimizer lars"),
         (["--validation-crop", "0.9"], "--validation-crop belongs to --dataset images or tfrecord, not to cifar10"),
-        (["--exif", "ignore"], "--exif belongs to --dataset images or tfrecord, not to cifar10"),
-        (["--normalize", "0.5"], "--normalize: '0.5' is neither imagenet nor"),
         (["--normalize", "0.5:0"], "--normalize: '0.5:0' is neither imagenet nor"),
         (["--normalize", "0,1:nan,1"], "--normalize: '0,1:nan,1' is neither imagenet nor"),
         (["--normalize", "imagenet", "--model", "json:loads"], "--normalize belongs to --model tutorial, resnet18"),
-        (["--seed", "2147483648"], "--seed: '2147483648'"),
-        (["--threads", "0"], "--threads: '0'"),
-        (["--log-seconds", "0"], "--log-seconds: '0'"),
-        (["--dataset", "mnist"], "'mnist'"),
         (["--dataset", "images"], "--dataset images needs --data"),
         (["--dataset", "no.such.module:data"], "no.such.module"),
         (["--model", "vgg"], "'vgg'"),
-        (["--model", "no.such.module:model"], "no.such.module"),
         (["--model-name", "../x"], "--model-name: '../x'"),
         (["--dir", ""], "--dir: the path is empty"),
-        (["--unknown"], "--unknown"),
-        (["--epoch", "3"], "--epoch"),
         (["--learning-rat", "3"], "Did you mean one of: '--learning-rate'"),
-        (["--flip=on"], "--flip"),
         (["stray"], "stray"),
         (["--archive-url", "file:///etc/passwd"], "'file:///etc/passwd'"),
-        (["--archive-sha256", "abc"], "'abc'"),
         (["--archive-sha256", "any"], "needs --archive"),
         (["--archive", "a", "--archive-url", "http://host/a"], "two sources"),
         (["--dataset", "digits", "--archive", "a"], "--archive belongs to --dataset cifar10"),
-        (["--dataset", "digits", "--archive-sha256", SHA256], "--archive-sha256 belongs"),
         (["--epochs", "3", "--warmup-epochs", "4"], "more than the 3 epochs"),
         (["--config", "/no/such/file"], "cannot read /no/such/file: No such file"),
     ],
@@ -226,11 +197,8 @@ def test_an_invalid_setting_is_rejected_in_one_line_that_contains_it(arguments: 
     [
         ("batch_sise: 3", "'batch_sise' is not a setting; did you mean batch-size?"),
         ("epochs: [1, 2]", "epochs must be a single value"),
-        ("epochs: {a: 1}", "epochs must be a single value"),
         ("epochs: many", "epochs: 'many' is not a whole number"),
-        ("- epochs", "contains no settings"),
         ("a: b: c", "is not valid YAML"),
-        ("epochs: 3\x00", "is not valid YAML"),
         ("!!python/object/apply:os.system [true]", "is not valid YAML"),
     ],
 )
@@ -287,7 +255,6 @@ def test_parsing_the_command_line_imports_neither_tensorflow_nor_horovod(
         ),
         ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_SIZE": "2"}, Launch(1, 2, 2)),
         ({"PMI_RANK": "1", "PMI_SIZE": "2", "HOROVODJOB_ATTEMPT": "3"}, Launch(1, 2, 1, 3)),
-        ({"HOROVODJOB_ATTEMPT": "nonsense"}, Launch()),
         (
             {"HOROVODJOB_UID": "1-2", "HOROVODJOB_NAMESPACE": "training", "HOROVODJOB_NAME": "mnist"},
             Launch(job="1-2", job_name="training/mnist"),
@@ -299,7 +266,7 @@ def test_a_rank_reads_the_variables_of_any_launcher(environment: dict[str, str],
     assert Launch.from_environment(environment) == launch
 
 
-@pytest.mark.parametrize(("ranks", "cores", "threads"), [(1, 8, 8), (2, 8, 4), (3, 8, 2), (8, 2, 1)])
+@pytest.mark.parametrize(("ranks", "cores", "threads"), [(3, 8, 2), (8, 2, 1)])
 def test_the_ranks_of_a_node_divide_its_cores(ranks: Any, cores: int, threads: int) -> None:
     assert threads_per_rank(Launch(local_size=ranks), cores) == threads
 

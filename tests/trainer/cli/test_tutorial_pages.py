@@ -16,8 +16,10 @@ from support.tutorial import page
 DOCS = ROOT / "docs"
 # Training on text for an epoch takes minutes, and test_training.py has what is learnt on the digits.
 SHORTER = {
-    "--epochs 1 --model-name text": "--epochs 1 --max-steps 5 --model-name text",
+    "--epochs 1 --model-name text": "--epochs 1 --max-steps 40 --log-seconds 0.01 --model-name text",
     "--dataset digits --epochs 3": "--dataset digits --max-steps 5",
+    "--epochs 3 --optimizer adam --learning-rate 0.003": "--epochs 1 --optimizer adam --learning-rate 0.003",
+    "--epochs 6": "--epochs 3",
     "--dir out --max-steps 50": "--dir out --max-steps 3 --threads 1",
 }
 FILE = re.compile(r"`(\w+\.py)`")
@@ -59,8 +61,8 @@ def test_images_are_learnt_and_then_other_classes(tmp_path: Path, environment_of
     assert output.startswith("disc\nring\n")
     assert min(accuracies(output)) > 0.95
     tuned = accuracies(follow("tutorial-fine-tuning.md", tmp_path, environment_of_reader))
-    assert len(tuned) == 2
-    assert tuned[-1] > 0.95
+    assert len(tuned) == 2, tuned
+    assert tuned[-1] > 0.9, tuned
 
 
 def test_a_table_is_learnt(tmp_path: Path, environment_of_reader: dict[str, str]) -> None:
@@ -86,4 +88,7 @@ def test_the_timeline_has_the_ranks_in_each_step(tmp_path: Path, environment_of_
 
 
 def test_text_is_read_by_the_functions_of_a_module(tmp_path: Path, environment_of_reader: dict[str, str]) -> None:
-    assert len(accuracies(follow("tutorial-text.md", tmp_path, environment_of_reader))) == 1
+    output = follow("tutorial-text.md", tmp_path, environment_of_reader)
+    losses = [float(loss) for loss in re.findall(r" loss (\S+) accuracy ", output)]
+    assert losses[0] > 4 > 3.5 > losses[-1]
+    assert len(accuracies(output)) == 1

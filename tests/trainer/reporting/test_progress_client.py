@@ -53,7 +53,7 @@ def test_the_last_report_is_sent_when_the_client_closes(
     assert [report["epoch"] for _, report in operator.reports] == [1, 3]
 
 
-@pytest.mark.parametrize("answer", [400, 401, 403, 413, 429])
+@pytest.mark.parametrize("answer", [400, 429])
 def test_an_error_response_is_logged_once(
     log_lines: list[str], operator: OperatorServer, token: Path, short_interval: None, answer: int
 ) -> None:
@@ -110,8 +110,3 @@ def test_an_unreachable_operator_is_logged(log_lines: list[str], token: Path) ->
     client.close()
     (sentence,) = log_lines
     assert sentence.startswith("Cannot report progress to the operator; training continues: ")
-
-
-def test_without_the_variables_there_is_no_client(log_lines: list[str], token: Path) -> None:
-    assert ProgressClient.from_environment({}, log_lines.append) is None
-    assert ProgressClient.from_environment({"HOROVODJOB_PROGRESS_URL": "http://x/"}, log_lines.append) is None

@@ -54,14 +54,6 @@ def test_a_record_has_the_values_for_a_plot(log_lines: list[str], tmp_path: Path
     assert log_lines[0].startswith("Epoch 2/4 5/10 loss 1.5000 accuracy 0.5000 ")
 
 
-def test_a_second_attempt_appends_to_the_same_file(log_lines: list[str], tmp_path: Path) -> None:
-    for _ in range(2):
-        reporter = build_reporter(log_lines, tmp_path)
-        reporter.report(training_position(), {"loss": 1.0}, 1e-3)
-        reporter.close(done=False)
-    assert len((tmp_path / "progress.jsonl").read_text().splitlines()) == 2
-
-
 def test_nan_becomes_null_in_the_file_and_is_not_in_the_status(
     log_lines: list[str], tmp_path: Path, operator: OperatorServer, token: Path
 ) -> None:

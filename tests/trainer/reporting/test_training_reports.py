@@ -1,7 +1,7 @@
 """Progress reports of the program, and of a script with the callback, with two ranks."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,9 @@ from horovodjob_trainer.callbacks import ProgressCallback
 
 hvd.init()
 model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse", metrics=["mae"])
+model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse", metrics=["mae", keras.metrics.F1Score()])
 progress = ProgressCallback(batch_size=8, monitor="own", mode="max")
-model.fit(np.ones((64, 4)), np.ones(64), batch_size=8, epochs=3, verbose=0, callbacks=[progress])
+model.fit(np.ones((64, 4)), np.ones((64, 1)), batch_size=8, epochs=3, verbose=0, callbacks=[progress])
 """
 
 KEPT_SCRIPT = """
@@ -78,89 +78,55 @@ def test_a_script_with_the_callback_reports_as_the_program_does(
     last = operator.reports[-1][1]
     assert (last["progress"], last["epoch"], last["epochs"], last["step"], last["stepsPerEpoch"]) == (1.0, 3, 3, 8, 8)
     assert [epoch["epoch"] for epoch in last["history"]] == [1, 2, 3]
-    assert {tuple(epoch["metrics"]) for epoch in last["history"]} == {("loss", "mae")}
-    assert (last["monitor"], last["modes"]) == ("own", {"loss": "min", "mae": "min", "own": "max"})
+    assert {tuple(epoch["metrics"]) for epoch in last["history"]} == {("f1_score", "loss", "mae")}
+    modes = {"f1_score": "max", "loss": "min", "mae": "min", "own": "max"}
+    assert (last["monitor"], last["modes"]) == ("own", modes)
     assert [epoch["learningRate"] for epoch in last["history"]] == pytest.approx([0.1] * 3)
     assert [line.split()[1] for line in ended.stdout.splitlines() if " 8/8 " in line] == ["1/3", "2/3", "3/3"]
     records = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
     assert records[-1]["progress"] == 1.0
+    assert records[-1]["metrics"]["f1_score"] == records[-1]["metrics"]["f1_score/0"]
 
 
-@pytest.fixture(scope="module")
-def operator_of_run() -> Iterator[OperatorServer]:
-    server = OperatorServer()
-    yield server
-    server.server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def reporting_run(
-    run: Callable[..., Any],
-    trainer: Callable[..., list[str]],
-    operator_of_run: OperatorServer,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[Any, Path]:
-    """Two ranks, of which rank 0 reports its progress to an operator."""
-    directory = tmp_path_factory.mktemp("reporting")
-    (directory / "token").write_text("secret-token")
-    (directory / "own.py").write_text(OWN_MODEL)
-    flags = (
-        "--dataset",
-        "digits",
-        "--model",
-        "own:build",
-        "--dir",
-        directory,
-        "--epochs",
-        4,
-        "--batch-size",
-        64,
-        "--log-seconds",
-        0.2,
-    )
-    variables = {
-        "PYTHONPATH": str(directory),
-        "HOROVODJOB_PROGRESS_URL": operator_of_run.url,
-        "HOROVODJOB_PROGRESS_TOKEN_FILE": str(directory / "token"),
-        "AZ_BATCHAI_STDOUTERR_DIR": str(directory / "logs"),
-    }
-    return run(2, trainer(*flags), variables), directory
-
-
-def test_a_run_reports_to_the_operator_until_its_end(
-    reporting_run: tuple[Any, Path], operator_of_run: OperatorServer
+def test_a_run_reports_to_the_operator_and_writes_beside_the_logs_of_the_job(
+    run: Callable[..., Any], trainer: Callable[..., list[str]], operator: OperatorServer, token: Path, tmp_path: Path
 ) -> None:
-    ended, _ = reporting_run
+    import tensorflow as tf
+
+    (tmp_path / "own.py").write_text(OWN_MODEL)
+    flags = ("--dataset", "digits", "--model", "own:build", "--dir", tmp_path, "--epochs", 2, "--batch-size", 64,
+             "--threads", 1, "--log-seconds", 0.2, "--no-augment")  # fmt: skip
+    variables = {
+        "PYTHONPATH": str(tmp_path),
+        "HOROVODJOB_PROGRESS_URL": operator.url,
+        "HOROVODJOB_PROGRESS_TOKEN_FILE": str(token),
+        "AZ_BATCHAI_STDOUTERR_DIR": str(tmp_path / "logs"),
+    }
+    token.write_text("secret-token")
+    ended = run(2, trainer(*flags), variables)
     assert ended.code == 0, ended.stderr
-    last = operator_of_run.reports[-1][1]
-    assert (last["progress"], last["epoch"], last["epochs"], last["step"], last["stepsPerEpoch"]) == (1.0, 4, 4, 11, 11)
+    last = operator.reports[-1][1]
+    assert (last["progress"], last["epoch"], last["epochs"], last["step"], last["stepsPerEpoch"]) == (1.0, 2, 2, 11, 11)
     assert set(last) == {
         "attempt", "epoch", "epochs", "step", "stepsPerEpoch", "progress", "samplesPerSecond", "eta", "metrics",
         "history", "monitor", "modes", "extremes",
     }  # fmt: skip
     assert last["metrics"].keys() == METRICS
-    assert [(epoch["epoch"], epoch["metrics"].keys()) for epoch in last["history"]] == [
-        (n, METRICS) for n in range(1, 5)
-    ]
+    assert [(epoch["epoch"], epoch["metrics"].keys()) for epoch in last["history"]] == [(1, METRICS), (2, METRICS)]
     assert last["monitor"] == "val_loss"
     assert last["modes"] == {name: "min" if name.endswith("loss") else "max" for name in METRICS}
     for name, ends in last["extremes"].items():
         values = [(epoch["metrics"][name], epoch["epoch"]) for epoch in last["history"]]
         assert (ends["min"]["value"], ends["max"]["value"]) == (min(values)[0], max(values)[0])
         assert (ends["min"]["value"], ends["min"]["epoch"]) in values
-    assert all(authorization == "Bearer secret-token" for authorization, _ in operator_of_run.reports)
+    assert all(authorization == "Bearer secret-token" for authorization, _ in operator.reports)
     assert "secret-token" not in ended.stdout + ended.stderr
 
-
-def test_a_run_writes_lines_and_events_beside_the_logs_of_the_job(reporting_run: tuple[Any, Path]) -> None:
-    import tensorflow as tf
-
-    logs = reporting_run[1] / "logs"
-    records = [json.loads(line) for line in (logs / "progress.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (tmp_path / "logs" / "progress.jsonl").read_text().splitlines()]
     assert [record["progress"] for record in records] == sorted(record["progress"] for record in records)
     assert records[-1]["metrics"].keys() == METRICS
     tags = set()
-    for path in (logs / "tensorboard").iterdir():
+    for path in (tmp_path / "logs" / "tensorboard").iterdir():
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             tags |= {value.tag for value in event.summary.value}
     assert {"loss", "val_accuracy", "learning_rate", "images_per_second"} <= tags
