@@ -89,7 +89,7 @@ def test_a_run_continues_with_a_changed_rate_on_request_and_then_by_itself(unfin
     assert start(tmp_path, LOWER_RATE, attempt=3).run == unfinished.run
 
 
-@pytest.mark.parametrize(("attempt", "resume"), [(1, "continue"), (2, "continue"), (2, "auto")])
+@pytest.mark.parametrize(("attempt", "resume"), [(1, "continue"), (2, "auto")])
 def test_a_run_does_not_continue_with_another_model(unfinished: Any, tmp_path: Path, attempt: int, resume: str) -> None:
     with pytest.raises(OutputError, match="It cannot continue with another model: start it with the earlier settings"):
         start(tmp_path, OTHER_MODEL | LOWER_RATE, attempt=attempt, resume=resume)
@@ -186,11 +186,11 @@ def test_a_damaged_image_does_not_cost_the_run(
              "--batch-size", 2, "--epochs", 3, "--checkpoint-steps", 1, "--threads", 1, "--tensorboard", "none",
              "--dir", tmp_path / "out")  # fmt: skip
 
-    def attempt(number: int, *others: object) -> Any:
+    def attempt(number: int, ranks: int, *others: object) -> Any:
         variables = {"PYTHONPATH": str(tmp_path), "HOROVODJOB_ATTEMPT": str(number), "HOROVODJOB_UID": "1-2-3"}
-        return run(2, trainer(*flags, *others), variables)
+        return run(ranks, trainer(*flags, *others), variables)
 
-    first = attempt(1)
+    first = attempt(1, 2)
     assert first.code == 1
     (sentence,) = first.errors
     (bad,) = re.findall(r"(\S+) cannot be read: it is not a complete .*--resume continue", sentence)
@@ -198,15 +198,13 @@ def test_a_damaged_image_does_not_cost_the_run(
     assert before
     Path(bad).unlink()
 
-    second = attempt(2)
+    second = attempt(2, 1, "--learning-rate", 0.01)
     assert second.code == 1
     (sentence,) = second.errors
-    assert re.search(
-        r"has different settings: data was images train 48x.* and is images train 47x.*--resume never", sentence
-    )
-    assert attempt(3, "--learning-rate", 0.01).code == 1
+    assert re.search(r"has different settings: .*data was images train 48x.* and is images train 47x", sentence)
+    assert "--resume never" in sentence
     assert files(tmp_path / "out") == before
 
-    fourth = attempt(4, "--resume", "continue", "--learning-rate", 0.01)
-    assert fourth.code == 0, fourth.stderr
-    assert re.search(r"^Attempt 4: resuming after epoch 0 and [0-9]+ step", fourth.stdout, re.MULTILINE)
+    third = attempt(3, 1, "--resume", "continue", "--learning-rate", 0.01)
+    assert third.code == 0, third.stderr
+    assert re.search(r"^Attempt 3: resuming after epoch 0 and [0-9]+ step", third.stdout, re.MULTILINE)

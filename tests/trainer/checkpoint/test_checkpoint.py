@@ -24,7 +24,6 @@ from horovodjob_trainer.checkpoint.heartbeat import FRESH_SECONDS, Heartbeat
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.errors import OutputError
 from trainer.checkpoint.checkpoints import (
-    SETTINGS,
     log_lines,
     network,
     open_directory,
@@ -84,13 +83,7 @@ def test_weights_optimizer_and_state_are_restored_bit_for_bit(output: Any, model
     assert log_lines == []
 
 
-def test_plain_keras_loads_a_checkpoint_as_a_model(output: Any, models: Any) -> None:
-    loaded = keras.saving.load_model(output.checkpoint_path(2))
-    inputs = np.ones((2, 3), np.float32)
-    assert np.array_equal(loaded.predict(inputs, verbose=0), models[2].predict(inputs, verbose=0))
-
-
-@pytest.mark.parametrize("kept", [0, 100, 0.5, 0.999])
+@pytest.mark.parametrize("kept", [0, 100, 0.999])
 def test_a_truncated_checkpoint_is_skipped_with_a_message(output: Any, models: Any, kept: Any) -> None:
     path = output.checkpoint_path(2)
     content = path.read_bytes()
@@ -103,25 +96,21 @@ def test_a_truncated_checkpoint_is_skipped_with_a_message(output: Any, models: A
     assert "\n" not in log_lines[0]
 
 
-@pytest.mark.parametrize("name", ["model_weights", "optimizer_weights"])
-def test_the_checksum_detects_one_changed_value(output: Any, models: Any, name: str) -> None:
+@pytest.mark.parametrize("changed", ["model_weights", "optimizer_weights", "state"])
+def test_the_checksum_detects_one_changed_value(output: Any, models: Any, changed: str) -> None:
     with h5py.File(output.checkpoint_path(2), "r+") as file:
-        arrays: list[Any] = []
-        file[name].visititems(lambda _, item: arrays.append(item) if isinstance(item, h5py.Dataset) else None)
-        array = next(item for item in arrays if item.shape)
-        array[...] = np.nextafter(array[...], np.float32(9))
+        if changed == "state":
+            metadata = json.loads(file.attrs["horovodjob"])
+            metadata["state"]["position"] += 1
+            file.attrs["horovodjob"] = json.dumps(metadata)
+        else:
+            arrays: list[Any] = []
+            file[changed].visititems(lambda _, item: arrays.append(item) if isinstance(item, h5py.Dataset) else None)
+            array = next(item for item in arrays if item.shape)
+            array[...] = np.nextafter(array[...], np.float32(9))
     model = network()
     assert restore(output, model) == state(1)
     assert equal(model, models[1])
-    assert "does not match its checksum" in log_lines[0]
-
-
-def test_the_checksum_detects_a_changed_state(output: Any) -> None:
-    with h5py.File(output.checkpoint_path(2), "r+") as file:
-        metadata = json.loads(file.attrs["horovodjob"])
-        metadata["state"]["position"] += 1
-        file.attrs["horovodjob"] = json.dumps(metadata)
-    assert restore(output, network()) == state(1)
     assert "does not match its checksum" in log_lines[0]
 
 
@@ -132,19 +121,6 @@ def test_a_run_does_not_resume_with_a_different_network_and_changes_no_variable(
         restore(output, model)
     assert equal(model, untouched)
     assert len(log_lines) == 2
-
-
-def test_a_new_run_ignores_checkpoints_of_an_earlier_run_in_the_directory(output: Any, tmp_path: Path) -> None:
-    fresh = open_directory(tmp_path, resume=False)
-    assert restore(fresh, network()) is None
-    assert open_directory(tmp_path, resume=True).run == fresh.run
-
-
-def test_a_run_with_different_settings_is_a_new_run_and_logs_the_difference(output: Any, tmp_path: Path) -> None:
-    other = open_directory(tmp_path, resume=True, settings=SETTINGS | {"batch_size": 64})
-    assert other.run != output.run
-    assert "batch_size was 32 and is 64" in log_lines[0]
-    assert restore(other, network()) is None
 
 
 def test_checkpoints_are_sorted_by_position_because_names_depend_on_the_number_of_ranks(
@@ -326,16 +302,6 @@ def test_a_later_start_owns_the_directory_and_the_earlier_one_writes_no_more(out
     assert log_lines == []
 
 
-def test_a_run_that_loses_the_directory_during_a_write_does_not_replace_the_checkpoint(tmp_path: Path) -> None:
-    output = open_directory(tmp_path, resume=False)
-    writing = output.write(tmp_path / "checkpoint-1.h5")
-    writing.__enter__().write_bytes(b"of the earlier run")
-    open_directory(tmp_path, resume=True)
-    with pytest.raises(OutputError, match="started later"):
-        writing.__exit__(None, None, None)
-    assert not list(tmp_path.glob("*checkpoint-1.h5"))
-
-
 def test_a_later_attempt_of_the_job_continues_and_an_earlier_one_does_not_start(tmp_path: Path) -> None:
     first = open_directory(tmp_path, resume=True, job="a", attempt=2)
     assert open_directory(tmp_path, resume=True, job="a", attempt=2).run == first.run  # all elastic ranks were lost
@@ -386,12 +352,7 @@ def test_a_directory_that_cannot_be_created_is_rejected(tmp_path: Path) -> None:
         open_directory(tmp_path / "file", resume=False)
 
 
-def test_a_finished_run_is_not_resumed(output: Any, tmp_path: Path) -> None:
-    output.finish()
-    assert open_directory(tmp_path, resume=True).run != output.run
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"run": 1, "settings": {}}', '{"run": "a"}'])
+@pytest.mark.parametrize("content", ["", "[]", '{"run": 1, "settings": {}}', '{"run": "a"}'])
 def test_a_damaged_run_file_starts_a_new_run(output: Any, tmp_path: Path, content: Any) -> None:
     (tmp_path / ".horovodjob-run.json").write_text(content)
     assert open_directory(tmp_path, resume=True).run != output.run
