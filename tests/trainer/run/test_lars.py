@@ -1,6 +1,5 @@
 """The optimizer LARS: the formula of its paper, and what else an optimizer of the trainer can do."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -56,17 +55,11 @@ def test_weights_and_gradients_of_zero_do_not_become_nan(keras: Any) -> None:
     np.testing.assert_allclose(ones, 1 - LEARNING_RATE * TRUST, rtol=1e-6)
 
 
-def test_a_saved_model_contains_lars_with_its_settings_and_can_be_evaluated(
-    keras: Any, run: Any, trainer: Any, tmp_path: Path
-) -> None:
-    layers = [keras.layers.Flatten(), keras.layers.Dense(10, "softmax")]
-    model = keras.Sequential([keras.Input((32, 32, 3)), *layers])
-    model.compile(lars(trust_coefficient=0.02), "sparse_categorical_crossentropy")
-    model.train_on_batch(np.ones((4, 32, 32, 3)), np.ones(4))
+def test_a_saved_model_contains_lars_with_its_settings(keras: Any, tmp_path: Path) -> None:
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(lars(trust_coefficient=0.02), "mean_squared_error")
+    model.optimizer.build(model.trainable_variables)
     for name in ("model.keras", "model.h5"):
         model.save(tmp_path / name)
         loaded = keras.models.load_model(tmp_path / name).optimizer
         assert (type(loaded).__name__, loaded.trust_coefficient, loaded.weight_decay) == ("LARS", 0.02, DECAY)
-    measured = run(1, trainer("evaluate", "--model", tmp_path / "model.keras", "--dataset", "digits", "--json"))
-    assert measured.code == 0, measured.stderr
-    assert json.loads(measured.stdout.splitlines()[-1])["samples"] == 360

@@ -50,8 +50,7 @@ def test_a_warm_up_begins_with_the_rate_of_one_rank_and_ends_with_that_of_the_jo
     [
         ("none", 8, (), 0.0, 0.1),
         ("linear", 1, (), 0.0, 0.1),
-        ("linear", 8, ("--warmup-from", "0"), 0.0, 0.8),
-        ("none", 8, ("--warmup-from", "0.02"), 0.02, 0.1),
+        ("linear", 8, ("--warmup-from", "0.02"), 0.02, 0.8),
     ],
 )
 def test_a_warm_up_begins_with_0_without_scaling_or_with_the_rate_of_its_setting(

@@ -49,11 +49,7 @@ def test_labels_of_one_class_are_rejected_unless_the_user_has_a_task(network: An
     assert compile_model(model, classes=1).loss == "mse"
 
 
-@pytest.mark.parametrize(
-    "flag",
-    ["--optimizer=rmsprop", "--momentum=0.5", "--weight-decay=0.1", "--learning-rate=0.1", "--clip-norm=1",
-     "--accumulate=2", "--label-smoothing=0.1", "--ema=0.9"],
-)  # fmt: skip
+@pytest.mark.parametrize("flag", ["--optimizer=rmsprop", "--learning-rate=0.1", "--accumulate=2", "--ema=0.9"])
 def test_a_setting_that_contradicts_a_compiled_model_is_rejected_by_name(network: Any, flag: str) -> None:
     model = network()
     model.compile("adam", "categorical_crossentropy")
@@ -72,25 +68,14 @@ def test_a_printed_configuration_does_not_contradict_a_compiled_model(
     assert type(compile_model(model, "--config", tmp_path / "run.yaml").optimizer).__name__ == "Adam"
 
 
-def test_label_smoothing_is_rejected_for_a_sparse_loss_and_for_a_regression(network: Any) -> None:
+@pytest.mark.parametrize("flag", ["--label-smoothing", "--mixup", "--cutmix"])
+def test_smooth_labels_are_rejected_for_a_sparse_loss_and_for_a_regression(network: Any, flag: str) -> None:
     model = network()
     model.compile("adam", SPARSE)
-    with pytest.raises(ModelError, match=f"--label-smoothing does not apply to the loss {SPARSE}"):
-        compile_model(model, "--label-smoothing", 0.1)
-    with pytest.raises(ModelError, match="--label-smoothing needs classes"):
-        compile_model(network(), "--label-smoothing", 0.1, classes=None)
-
-
-@pytest.mark.parametrize("flag", ["--mixup", "--cutmix"])
-def test_mixed_labels_are_rejected_for_a_sparse_loss_and_for_a_regression(network: Any, flag: str) -> None:
-    model = network()
-    model.compile("adam", SPARSE)
-    with pytest.raises(ModelError, match=f"{flag} mixes labels, which the loss {SPARSE} of .* does not accept"):
+    with pytest.raises(ModelError, match=f"{flag} .*the loss {SPARSE}"):
         compile_model(model, flag, 0.2)
     with pytest.raises(ModelError, match=f"{flag} needs classes"):
         compile_model(network(), flag, 0.2, classes=None)
-    model.compile("adam", "categorical_crossentropy")
-    assert compile_model(model, flag, 0.2).loss == "categorical_crossentropy"
     assert compile_model(network(), flag, 0.2).loss.name == "categorical_crossentropy"
 
 
@@ -108,17 +93,7 @@ def test_a_learning_rate_that_cannot_be_set_is_rejected_and_a_schedule_excludes_
         compile_model(model)
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "rule"),
-    [
-        ("sgd", "linear"),
-        ("momentum", "linear"),
-        ("rmsprop", "sqrt"),
-        ("adam", "sqrt"),
-        ("lamb", "sqrt"),
-        ("lars", "linear"),
-    ],
-)
+@pytest.mark.parametrize(("optimizer", "rule"), [("momentum", "linear"), ("adam", "sqrt"), ("lars", "linear")])
 def test_only_sgd_is_scaled_linearly_by_default(network: Any, optimizer: str, rule: str) -> None:
     from horovodjob_trainer.run.optimization.learning_rate import scaling_rule
 
@@ -148,7 +123,7 @@ def test_averages_of_the_weights_keep_their_share_in_each_step(network: Any) -> 
         np.testing.assert_allclose(average, 0.75 * -1 + 0.25 * -2)
 
 
-@pytest.mark.parametrize("name", ["a.keras", "a.h5", "a.weights.h5"])
+@pytest.mark.parametrize("name", ["a.h5", "a.weights.h5"])
 def test_initial_weights_replace_all_but_a_head_of_another_shape(network: Any, tmp_path: Path, name: str) -> None:
     from horovodjob_trainer.run.initial_weights import load_initial_weights
 
@@ -177,10 +152,7 @@ def test_initial_weights_of_another_network_are_rejected(network: Any, tmp_path:
             load_initial_weights(network(), tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    ("patterns", "trained"),
-    [(("first",), ["second", "head"]), (("*st", "sec*"), ["head"]), (("all-but-last",), ["head"])],
-)
+@pytest.mark.parametrize(("patterns", "trained"), [(("first",), ["second", "head"]), (("*st", "sec*"), ["head"])])
 def test_frozen_layers_are_not_trained(network: Any, patterns: Any, trained: list[str]) -> None:
     from horovodjob_trainer.run.initial_weights import freeze_layers
 
@@ -209,9 +181,6 @@ def good(classes):
 def without_metrics():
     return "mean_squared_error"
 
-def number():
-    return 3, []
-
 def one_metric():
     return "mean_squared_error", "accuracy"
 """
@@ -234,24 +203,17 @@ def test_a_task_has_the_loss_and_the_metrics_of_a_function(network: Any) -> None
 def test_a_task_that_keras_cannot_use_is_rejected(network: Any) -> None:
     for name, problem in {
         "without_metrics": "own_tasks:without_metrics returned builtins.str; return a tuple of a loss and a list",
-        "number": "own_tasks:number returned 3 as the loss; return the name of a loss",
         "one_metric": "own_tasks:one_metric returned 'accuracy' as the metrics; return a list",
     }.items():
         with pytest.raises(ModelError, match=problem):
             compile_model(network(), f"--task=own_tasks:{name}")
     for flags, sentence in {
-        ("--task", "own_tasks:no"): "has no 'no'",
-        ("--task", "no_tasks:good"): "there is no module no_tasks",
-        ("--task", "good"): "--task: 'good' does not have the form package.module:function",
-        (
-            "--task",
-            "own_tasks:good",
-            "--label-smoothing",
-            "0.1",
-        ): "--label-smoothing belongs to the loss of the trainer",
+        ("own_tasks:no",): "has no 'no'",
+        ("good",): "--task: 'good' does not have the form package.module:function",
+        ("own_tasks:good", "--label-smoothing", "0.1"): "--label-smoothing belongs to the loss of the trainer",
     }.items():
         with pytest.raises(UsageError, match=sentence):
-            load_configuration(flags, environment={})
+            load_configuration(["--task", *flags], environment={})
     compiled = network()
     compiled.compile("adam", "mean_squared_error")
     with pytest.raises(ModelError, match=r"compiled model.*--task would have no effect"):
@@ -299,10 +261,9 @@ def transformer(keras: Any, *, text: bool, classes: int) -> Any:
     return keras.Model(inputs, layers.Dense(classes, "softmax", name="head")(x))
 
 
-@pytest.mark.parametrize("suffix", ["weights.h5", "keras"])
-@pytest.mark.parametrize("text", [True, False], ids=["text", "images"])
+@pytest.mark.parametrize(("text", "suffix"), [(True, "keras"), (False, "weights.h5")])
 def test_a_transformer_is_tuned_from_a_file_with_another_head(
-    keras: Any, tmp_path: Path, *, text: bool, suffix: str
+    keras: Any, tmp_path: Path, text: bool, suffix: str
 ) -> None:
     from horovodjob_trainer.run.initial_weights import freeze_layers, load_initial_weights
 
@@ -318,13 +279,11 @@ def test_a_transformer_is_tuned_from_a_file_with_another_head(
     assert [weight.path.split("/")[-2] for weight in model.trainable_variables] == ["head", "head"]
 
 
-@pytest.mark.parametrize("flags", [(), ("--label-smoothing", 0.1)])
-def test_the_first_step_is_traced_once(network: Any, flags: tuple[object, ...]) -> None:
+def test_the_first_step_is_traced_once(network: Any) -> None:
     import tensorflow as tf
 
     from horovodjob_trainer.run.step import build_step_function
 
-    step = build_step_function(compile_model(network(), *flags), [])
-    labels = tf.one_hot([0, 1], 3) if flags else tf.constant([0, 1], tf.int64)
-    assert {"accuracy", "loss"} <= set(step((tf.zeros((2, 6)), labels)))
+    step = build_step_function(compile_model(network(), "--label-smoothing", 0.1), [])
+    assert {"accuracy", "loss"} <= set(step((tf.zeros((2, 6)), tf.one_hot([0, 1], 3))))
     assert step.experimental_get_tracing_count() == 1

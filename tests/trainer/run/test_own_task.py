@@ -1,7 +1,6 @@
 """Tasks of one's own: data, model, loss and metrics from functions of the user, in the worked examples."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +23,9 @@ def epoch(directory: Path) -> Any:
     return json.loads((directory / "progress.jsonl").read_text().splitlines()[-1])["metrics"]
 
 
-def test_a_transformer_learns_text(run: Any, trainer: Any, tmp_path: Path) -> None:
-    flags = ("--dir", tmp_path, "--tensorboard", "none", "--threads", 1, "--max-steps", 40, "--log-seconds", 0.01)
-    ended = run(1, trainer(*example("text"), *flags))
-    assert ended.code == 0, ended.stderr
-    losses = [float(loss) for loss in re.findall(r" loss (\S+) accuracy ", ended.stdout)]
-    assert losses[0] > 4 > 3.5 > losses[-1]
-    assert "Test accuracy: " in ended.stdout
-
-
 def test_a_segmentation_learns_shapes_and_is_evaluated(run: Any, trainer: Any, tmp_path: Path) -> None:
     flags = ("--dir", tmp_path, "--tensorboard", "none", "--threads", 1, "--epochs", 1)
-    ended = run(2, trainer(*example("segmentation"), *flags))
+    ended = run(1, trainer(*example("segmentation"), *flags))
     assert ended.code == 0, ended.stderr
     metrics = epoch(tmp_path)
     assert metrics["val_mean_io_u"] > 0.4

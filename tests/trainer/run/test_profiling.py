@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 import tensorflow as tf
 
 from horovodjob_trainer.run.profiling import ProfiledSteps
@@ -20,9 +19,8 @@ def run(directory: Path, steps: tuple[int, int], *, count: int, before: int = 0)
     return lines
 
 
-@pytest.mark.parametrize(("steps", "last"), [((3, 4), 4), ((3, 9), 5)])
-def test_the_profile_contains_the_steps_that_the_run_has(tmp_path: Path, steps: tuple[int, int], last: int) -> None:
-    assert run(tmp_path, steps, count=5) == [f"The profile of the steps 3 to {last} is in {tmp_path}"]
+def test_the_profile_contains_the_steps_that_the_run_has(tmp_path: Path) -> None:
+    assert run(tmp_path, (3, 9), count=5) == [f"The profile of the steps 3 to 5 is in {tmp_path}"]
     (profile,) = tmp_path.glob("plugins/profile/*/*.xplane.pb")
     assert profile.stat().st_size > 0
 

@@ -1,4 +1,4 @@
-"""Metrics on several ranks are those of one process with all examples."""
+"""Metrics on several ranks are those of one process with all examples, also with fewer examples than ranks."""
 
 import json
 from pathlib import Path
@@ -68,3 +68,31 @@ def test_ranks_together_compute_the_metrics_of_all_examples(
     for name in NAMES:
         assert metrics[f"val_{name}"] == pytest.approx(expected[name], rel=1e-4)
     assert 0.5 < metrics["val_largest"] <= 1
+
+
+SMALL = """
+import keras, numpy as np
+
+def load():
+    random = np.random.default_rng(1)
+    x, y = random.random((24, 4)).astype("float32"), np.arange(24) % 3
+    return (x[1:], y[1:]), (x[:1], y[:1])
+
+def build(shape, classes):
+    return keras.Sequential([keras.Input(shape), keras.layers.Dense(classes, "softmax")])
+"""
+
+
+def test_ranks_without_a_test_example_have_the_metrics_of_the_others(run: Any, trainer: Any, tmp_path: Path) -> None:
+    import keras
+
+    (tmp_path / "small.py").write_text(SMALL)
+    flags = ("--dataset", "small:load", "--model", "small:build", "--epochs", 1, "--batch-size", 2, "--threads", 1,
+             "--tensorboard", "none", "--dir", tmp_path)  # fmt: skip
+    ended = run(3, trainer(*flags, "--model-name", "small"), {"PYTHONPATH": str(tmp_path)})
+    assert ended.code == 0, ended.stderr
+    metrics = json.loads((tmp_path / "progress.jsonl").read_text().splitlines()[-1])["metrics"]
+    model = keras.models.load_model(tmp_path / "saved_models" / "small.keras")
+    example = np.random.default_rng(1).random((24, 4)).astype(np.float32)[:1]
+    alone = model.evaluate(example, np.zeros(1), verbose=0, return_dict=True)
+    assert (metrics["val_loss"], metrics["val_accuracy"]) == pytest.approx((alone["loss"], alone["accuracy"]), rel=1e-5)

@@ -3,16 +3,14 @@
 import json
 import re
 import signal
-import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import h5py
-import numpy as np
 import pytest
 
+from trainer.support.arrays import assert_same_bits
 from trainer.support.background_job import Job, stopped_step
 from trainer.support.interruptions import SHARED, killed_at
 
@@ -38,9 +36,8 @@ def build(shape, classes):
     watch_files()
     layers = keras.layers
     return keras.Sequential([
-        keras.Input(shape), Reaching(), layers.Conv2D(4, 3, strides=2, activation="relu"),
-        layers.BatchNormalization(), layers.MaxPooling2D(), layers.Dropout(0.25), layers.Flatten(),
-        layers.Dense(16, "relu"), layers.Dropout(0.5), layers.Dense(classes, "softmax"),
+        keras.Input(shape), Reaching(), layers.Conv2D(4, 3, strides=4, activation="relu"),
+        layers.BatchNormalization(), layers.Dropout(0.25), layers.Flatten(), layers.Dense(classes, "softmax"),
     ])
 """
 
@@ -74,6 +71,7 @@ def started(start: Callable[..., Job], command: Any, archive: Path, tmp_path: Pa
     """Starts two ranks, of which one sends a signal to itself in a step and creates the file `signalled`."""
 
     def job(signal_name: str, *, rank: int, step: int, **others: str) -> Job:
+        (tmp_path / "signalled").unlink(missing_ok=True)
         interrupt = {"INTERRUPT": f"{signal_name} step {step}", "INTERRUPT_RANK": str(rank), **others}
         return start(command(tmp_path), 2, variables(archive, INTERRUPT_FILE=str(tmp_path / "signalled"), **interrupt))
 
@@ -96,26 +94,6 @@ def uninterrupted(train: Callable[..., Any], tmp_path_factory: pytest.TempPathFa
     return train(directory), directory
 
 
-def content(path: Path) -> dict[str, Any]:
-    """Every array of an .h5 file: weights and the optimizer's variables."""
-    found = {}
-
-    def take(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
-            found[name] = item[()]
-
-    with h5py.File(path) as file:
-        file.visititems(take)
-    return found
-
-
-def assert_same_bits(first: Path, second: Path) -> None:
-    one, other = content(first), content(second)
-    assert one.keys() == other.keys()
-    assert len(one) > 15
-    assert [name for name in one if not np.array_equal(one[name], other[name])] == []
-
-
 def epoch_lines(output: str) -> list[str]:
     """The log lines at the end of each epoch, without the speed."""
     lines = [line for line in output.splitlines() if f" {STEPS_PER_EPOCH}/{STEPS_PER_EPOCH} " in line]
@@ -123,11 +101,10 @@ def epoch_lines(output: str) -> list[str]:
 
 
 def test_a_run_that_is_killed_at_each_place_ends_with_the_same_bits(train: Callable[..., Any], tmp_path: Path) -> None:
-    """In a step, in a write, around its renaming, in a validation, and at the end."""
+    """In a write, after its renaming, in a validation, and at the end."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert train(whole, 1).code == 0
-    places = ("step 5", "write 30", "replace checkpoint-.* 2", "replaced checkpoint-.* 2", "validation 1",
-              r"replace checkpoint-\d+\.h5 1", f"replace {Path(MODEL).name} 1")  # fmt: skip
+    places = ("write 20", "replaced checkpoint-.* 2", "validation 1", f"replace {Path(MODEL).name} 1")
     ended = killed_at(partial(train, killed, 1), *places)
     assert ended.code == 0, ended.stderr
     assert_same_bits(killed / MODEL, whole / MODEL)
@@ -135,7 +112,7 @@ def test_a_run_that_is_killed_at_each_place_ends_with_the_same_bits(train: Calla
     assert {each["epoch"] for each in records if "val_loss" in each["metrics"]} == set(range(1, EPOCHS + 1))
 
 
-def test_a_run_of_which_a_rank_is_terminated_then_stopped_and_then_killed_ends_with_the_same_bits(
+def test_a_run_of_which_a_rank_is_terminated_and_then_stopped_ends_with_the_same_bits(
     started: Callable[..., Job], uninterrupted: tuple[Any, Path], train: Callable[..., Any], tmp_path: Path
 ) -> None:
     code, output = started("SIGTERM", rank=1, step=5).ended()
@@ -145,40 +122,23 @@ def test_a_run_of_which_a_rank_is_terminated_then_stopped_and_then_killed_ends_w
     assert (tmp_path / (f"checkpoint-{epoch}-{inside}.h5" if inside else f"checkpoint-{epoch}.h5")).exists()
     after = f"epoch {epoch}" + (f" and {inside} step{'' if inside == 1 else 's'}" if inside else "")
 
-    (tmp_path / "token").write_text("secret")
-    with socket.create_server(("127.0.0.1", 0)) as operator:  # accepts connections, and answers nothing
-        variables = {
-            "HOROVODJOB_POD": "pod",
-            "HOROVODJOB_PROGRESS_DEADLINE": "20",
-            "HOROVODJOB_PROGRESS_URL": f"http://127.0.0.1:{operator.getsockname()[1]}/progress",
-            "HOROVODJOB_PROGRESS_TOKEN_FILE": str(tmp_path / "token"),
-        }
-        code, output = started("SIGSTOP", rank=1, step=10, HOROVODJOB_ATTEMPT="2", **variables).ended()
-    assert code == 137, output
+    # A rank that waits for a stopped one ends on SIGTERM.
+    job = started("SIGSTOP", rank=0, step=10, HOROVODJOB_ATTEMPT="2")
+    job.wait_for("signalled")
+    job.send_signal(1, signal.SIGTERM)
+    code, output = job.ended()
+    assert code == 143, output
     assert f"Attempt 2: resuming after {after}\n" in output
-    assert re.search(r"horovodjob: ProgressDeadlineExceeded: .*: rank 1 on pod is stopped; the other rank", output)
-
-    code, output = started("SIGKILL", rank=1, step=8, HOROVODJOB_ATTEMPT="3").ended()
-    assert code != 0
-    assert re.search(r"^Attempt 3: resuming after epoch 1( and [0-9]+ steps?)?$", output, re.MULTILINE)
     newest = max(tmp_path.glob("checkpoint-*.h5"), key=lambda path: path.stat().st_mtime_ns)
     newest.write_bytes(newest.read_bytes()[:-5000])
 
-    resumed = train(tmp_path, HOROVODJOB_ATTEMPT="4")
+    resumed = train(tmp_path, HOROVODJOB_ATTEMPT="3")
     assert resumed.code == 0, resumed.stderr
     assert f"Skipping the checkpoint {newest}, which cannot be read: " in resumed.stdout
-    assert re.search(r"^Attempt 4: resuming after epoch [12]( and [0-9]+ steps?)?$", resumed.stdout, re.MULTILINE)
+    assert re.search(r"^Attempt 3: resuming after epoch [01]( and [0-9]+ steps?)?$", resumed.stdout, re.MULTILINE)
     assert_same_bits(tmp_path / MODEL, uninterrupted[1] / MODEL)
     # The first logged epoch is incomplete. Later validations equal those of the uninterrupted run.
     ends, known = (
         [line.partition("val_loss")[2] for line in epoch_lines(each.stdout)] for each in (resumed, uninterrupted[0])
     )
     assert ends == known[-len(ends) :]
-
-
-def test_a_rank_that_waits_for_a_stopped_rank_ends_on_sigterm(started: Callable[..., Job]) -> None:
-    job = started("SIGSTOP", rank=0, step=5)
-    job.wait_for("signalled")
-    job.send_signal(1, signal.SIGTERM)
-    code, _ = job.ended()
-    assert code == 143

@@ -67,12 +67,12 @@ def test_models_that_cannot_be_saved_for_too_long_end_the_attempt_and_the_next_o
     run: Callable[..., Any], command: Any, tmp_path: Path
 ) -> None:
     environment = {"PYTHONPATH": str(tmp_path)}
-    ended = run(2, command("--checkpoint-failure-seconds", 9), environment | {"WITHOUT_DELAY": "1"})
+    ended = run(1, command("--checkpoint-failure-seconds", 9), environment | {"WITHOUT_DELAY": "1"})
     assert ended.code == 1
     assert ended.stdout.count("; it tries again in 3 s") == 3
     (sentence,) = ended.errors
     assert "cannot save the trained model in " in sentence
     (tmp_path / "refuses").unlink()
-    later = run(2, command(), environment)
+    later = run(1, command(), environment)
     assert later.code == 0, later.stderr
     assert (tmp_path / "out/saved_models/keras_npz_trained_model.keras").exists()

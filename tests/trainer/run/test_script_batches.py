@@ -45,22 +45,17 @@ def interleaved(read: Callable[[Any], Any]) -> Any:
 # Without a limit, it reads all epochs: nobody knows where a pass begins.
 PIPELINES: dict[str, tuple[Build, int | None, int | None]] = {
     "finite": (lambda read: numbers().map(read).shuffle(7).batch(5).prefetch(2), None, 80),
-    "repeat last": (lambda read: numbers().map(read).shuffle(7).batch(5).repeat(), 5, 80),
     "repeat, prefetch": (lambda read: numbers().map(read).shuffle(7).batch(5).repeat().prefetch(3), 4, 80),
-    "repeat, batch": (lambda read: numbers().map(read).shuffle(7).repeat().batch(5).prefetch(3), 4, 80),
     "repeat, map, batch": (
         lambda read: numbers().shuffle(23).map(read).repeat().map(lambda x: x, 2).batch(5, True).prefetch(-1), 5, 100,
     ),
-    "repeat, padded": (lambda read: numbers().map(read).repeat().padded_batch(5, []), 4, 80),
-    "shuffle, cache": (lambda read: numbers().map(read).shuffle(7).cache().batch(5), None, 23),
+    "repeat, padded": (lambda read: numbers().map(read).shuffle(7).repeat().padded_batch(5, []).prefetch(3), 4, 80),
     "shuffle, cache, repeat": (lambda read: numbers().map(read).shuffle(7).cache().repeat().batch(5), 4, 23),
-    "repeat twice": (lambda read: numbers().map(read).shuffle(7).batch(5).repeat(2), None, 120),
     "repeat twice, batch": (lambda read: numbers().map(read).shuffle(7).repeat(2).batch(5), None, None),
     "parallel interleave": (lambda read: interleaved(read).batch(5), 5, 80),
     "generator": (lambda read: generated(read).shuffle(7).batch(5), 4, 80),
     "generator, repeat": (lambda read: generated(read).shuffle(7).batch(5).repeat(), 7, 80),
     "repeat, shuffle": (lambda read: numbers().map(read).repeat().shuffle(40).batch(5), 5, None),
-    "generator, repeat, batch": (lambda read: generated(read).repeat().batch(5), 5, None),
 }  # fmt: skip
 
 
@@ -85,7 +80,7 @@ def started(name: str, state: RunState | None = None, epochs: int = EPOCHS) -> t
 
 
 @pytest.mark.parametrize(
-    ("name", "device"), [*((name, None) for name in PIPELINES), ("repeat, prefetch", "/CPU:0"), ("generator", "/CPU:0")]
+    ("name", "device"), [(name, "/CPU:0" if name == "repeat, prefetch" else None) for name in PIPELINES]
 )
 def test_a_start_continues_with_the_batches_of_the_run_and_reads_few_again(
     name: str, device: str | None, monkeypatch: pytest.MonkeyPatch
@@ -101,7 +96,7 @@ def test_a_start_continues_with_the_batches_of_the_run_and_reads_few_again(
     with pytest.raises(StopIteration):
         next(iterator)
     steps = batches.epoch_examples
-    for position in (1, steps + 1, 2 * steps, 3 * steps + 2):
+    for position in (1, 2 * steps, 3 * steps + 2):
         stopped = RunState(EPOCHS, steps, 1, position=position, step=position, order=[orders[position - 1]])
         again, iterator, seen, _ = started(name, stopped)
         assert [each.numpy().tolist() for each in iterator] == whole[position:], position
@@ -112,16 +107,9 @@ def test_a_start_continues_with_the_batches_of_the_run_and_reads_few_again(
 
 
 def test_each_example_is_in_each_pass_of_a_generator_or_a_repeated_dataset() -> None:
-    for name in ("generator", "repeat, batch", "repeat, prefetch"):
+    for name in ("generator", "repeat, padded", "repeat, prefetch"):
         values = np.concatenate([each.numpy() for each in started(name)[1]])[: 3 * EXAMPLES]
         assert [sorted(part) for part in values.reshape(3, EXAMPLES).tolist()] == [[*range(EXAMPLES)]] * 3
-
-
-def test_a_generator_that_is_exhausted_ends_the_batches() -> None:
-    exhausted = iter(range(EXAMPLES))
-    data = tf.data.Dataset.from_generator(lambda: exhausted, output_signature=tf.TensorSpec((), tf.int64)).batch(5)
-    batches = TensorFlowBatches(data, 5)
-    assert len([*batches.iterator(RunState(2, 5, 1))]) == 5
 
 
 def test_a_dataset_that_has_become_shorter_ends_with_a_sentence() -> None:
@@ -135,12 +123,9 @@ def test_a_dataset_that_has_become_shorter_ends_with_a_sentence() -> None:
 VALUES: dict[str, Any] = {
     "numbers": np.arange(64),
     "strings": np.array([f"file-{number}" for number in range(64)]),
-    "truth": np.arange(64) % 3 == 0,
     "halves": tf.cast(np.arange(64), tf.bfloat16),
     "ragged": tf.ragged.range(np.arange(64)),
-    "sparse": tf.sparse.from_dense(np.diag(np.arange(64))),
     "structure": {"first": (np.arange(64), np.zeros(64)), "second": np.arange(64, 128)},
-    "images": np.zeros((64, 2, 3, 1), np.uint8) + np.arange(64, dtype=np.uint8).reshape(64, 1, 1, 1),
 }
 
 
@@ -152,7 +137,7 @@ def order_of(dataset: Any, steps: int) -> list[int]:
     return batches.order(steps)
 
 
-@pytest.mark.parametrize(("name", "position"), [*((name, 3) for name in VALUES), ("numbers", 4)])
+@pytest.mark.parametrize(("name", "position"), [(name, 4 if name == "numbers" else 3) for name in VALUES])
 def test_another_order_of_any_type_is_found_within_and_after_an_epoch(name: str, position: int) -> None:
     rows = tf.data.Dataset.from_tensor_slices((np.zeros(64), VALUES[name]))
 
@@ -194,14 +179,6 @@ def test_a_checkpoint_of_an_earlier_release_has_no_fingerprints_of_parts() -> No
         again = TensorFlowBatches(numbers().batch(5), None)
         again.iterator(RunState(2, 5, 1, position=5, step=5, order=[known]))
         assert (again.problem is None) == (known[4:] != [1] and known[3] != 1)
-
-
-def test_two_rows_that_change_their_places_in_an_earlier_batch_are_found() -> None:
-    values = np.arange(64)
-    exchanged = values.copy()
-    exchanged[[5, 20]] = exchanged[[20, 5]]
-    orders = [order_of(tf.data.Dataset.from_tensor_slices(each).batch(16), 3) for each in (values, exchanged)]
-    assert orders[0] != orders[1]
 
 
 def test_the_arrays_of_examples_are_compared_with_those_of_the_run() -> None:

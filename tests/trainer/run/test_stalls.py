@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +18,6 @@ from trainer.support.hanging_share import hanging_share
 from trainer.support.waiting import TIMEOUT_SECONDS
 
 PROGRAM = Path(__file__).parent / "programs" / "stalls.py"
-MANY_RANKS = PROGRAM.with_name("many_ranks.py")
 SECONDS = {"HVD_STALL_SECONDS": "6"}
 POD = "the-pod"
 OTHER = "; the other rank waits in the exchange"
@@ -32,20 +32,6 @@ def watch_processes(rank: int) -> list[int]:
     """The watch process of a rank, by their process IDs."""
     children = map(int, Path(f"/proc/{rank}/task/{rank}/children").read_text().split())
     return [each for each in children if b"watch_process" in Path(f"/proc/{each}/cmdline").read_bytes()]
-
-
-def wait_until_all_watch(directory: Path, ranks: int) -> None:
-    """Wait until the watch processes of all ranks answer: they ignore SIGTERM then."""
-    end = time.monotonic() + TIMEOUT_SECONDS
-    for path in (directory / f"process-{rank}" for rank in range(ranks)):
-        ignored = 0
-        while not ignored >> (signal.SIGTERM - 1) & 1:
-            assert time.monotonic() < end, f"no watch process of {path.name}"
-            time.sleep(0.05)
-            process = path.read_text() if path.exists() else ""
-            for watch in watch_processes(int(process)) if process else ():
-                status = Path(f"/proc/{watch}/status").read_text()
-                ignored = int(status.partition("SigIgn:\t")[2].split()[0], 16)
 
 
 class Log:
@@ -105,7 +91,6 @@ def test_the_rank_that_the_others_wait_for_is_named_until_it_continues(
     request, fifo = tmp_path / "request-1", tmp_path / "fifo-1"
     ends: dict[str, Callable[[], object]] = {
         "python": request.unlink,
-        "released": lambda: fifo.write_bytes(b""),
         "native": lambda: fifo.write_bytes(b""),
     }
     for kind, end in ends.items():
@@ -128,7 +113,7 @@ def test_the_rank_that_the_others_wait_for_is_named_until_it_continues(
     assert (code, output.count("ENDED")) == (0, 2), output
 
 
-@pytest.mark.parametrize("way", ["callback", "loop", "mpi4py"])
+@pytest.mark.parametrize("way", ["loop", "mpi4py"])
 def test_other_ways_to_train_are_watched(started: Callable[..., Log], tmp_path: Path, way: str) -> None:
     log = started("fit", HOROVODJOB_EXCHANGE="mpi4py") if way == "mpi4py" else started(way)
     (tmp_path / "request-1").write_text("stop")
@@ -140,11 +125,6 @@ def test_other_ways_to_train_are_watched(started: Callable[..., Log], tmp_path: 
         place = r"rank \d after step \d+, at <module> in stalls\.py:\d+"
         text = rf"all 2 ranks wait in the exchange, but not at the same place \({place}; {place}\): a rank may have "
         log.until_stall(f"{text}skipped a step or a call")
-    elif way == "callback":
-        with hanging_share(tmp_path / "run"):
-            (tmp_path / "end").touch()  # the last checkpoint is written then
-            call = r"waits in the kernel \(\w+\), with \S*/run/\S*"
-            log.until_stall(rf"rank 0 on {POD} {call}{OTHER}")
 
 
 def test_the_start_of_a_run_is_watched_while_its_share_hangs(
@@ -153,29 +133,38 @@ def test_the_start_of_a_run_is_watched_while_its_share_hangs(
     (tmp_path / "run").mkdir()
     with hanging_share(tmp_path / "run"):
         job = start([*preloaded_python, str(PROGRAM), str(tmp_path), "callback"], 1, {"HOROVODJOB_POD": POD})
-        wait_until_all_watch(tmp_path, ranks=1)  # the limit of a start, after which it is named, is an hour
+        job.wait_for("process-0")
+        rank = int((tmp_path / "process-0").read_text())
+        end = time.monotonic() + TIMEOUT_SECONDS
+        while not watch_processes(rank):  # the limit of a start, after which it is named, is an hour
+            assert time.monotonic() < end
+            time.sleep(0.05)
         assert job.process.poll() is None
 
 
-def test_a_rank_alone_is_watched(started: Callable[..., Log], tmp_path: Path) -> None:
-    log = started("fit", ranks=1)
+def test_a_rank_alone_is_watched_until_its_last_checkpoint(started: Callable[..., Log], tmp_path: Path) -> None:
+    log = started("callback", ranks=1)
     (tmp_path / "request-0").write_text("python")
     log.until_stall(rf"rank 0 on {POD} is computing, or reads its next batch, at {PLACE}")
+    (tmp_path / "request-0").unlink()
+    log.until("the training continues")
+    with hanging_share(tmp_path / "run"):
+        (tmp_path / "end").touch()  # the last checkpoint is written then
+        log.until_stall(rf"rank 0 on {POD} waits in the kernel \(\w+\), with \S*/run/\S*")
 
 
 def test_a_deadline_ends_the_attempt_with_the_stacks_of_all_ranks(started: Callable[..., Log], tmp_path: Path) -> None:
     deadline = 12
-    log = started("fit", HOROVODJOB_PROGRESS_DEADLINE=f"{deadline}", AZ_BATCHAI_STDOUTERR_DIR=str(tmp_path))
-    rank_0 = int((tmp_path / "process-0").read_text())
-    pod = [rank_0, *watch_processes(rank_0)]
-    assert len(pod) == 2
-    for process in pod:
-        os.kill(process, signal.SIGSTOP)
-    time.sleep(PAUSE_SECONDS + deadline)  # of the whole pod, longer than the deadline
-    for process in reversed(pod):
-        os.kill(process, signal.SIGCONT)
-    (tmp_path / "request-0").write_text("native")
-    code, output = log.job.ended()
+    (tmp_path / "token").write_text("secret")
+    with socket.create_server(("127.0.0.1", 0)) as operator:  # accepts connections, and answers nothing
+        log = started(
+            "fit",
+            HOROVODJOB_PROGRESS_DEADLINE=f"{deadline}",
+            HOROVODJOB_PROGRESS_URL=f"http://127.0.0.1:{operator.getsockname()[1]}/progress",
+            HOROVODJOB_PROGRESS_TOKEN_FILE=str(tmp_path / "token"),
+            AZ_BATCHAI_STDOUTERR_DIR=str(tmp_path),
+        )
+        code, output = ended_by_deadline(log, tmp_path, deadline)
     assert code == 137
     assert re.search(
         rf"horovodjob: ProgressDeadlineExceeded: no step since .*: rank 0 on {POD} runs native code that keeps Python "
@@ -188,27 +177,15 @@ def test_a_deadline_ends_the_attempt_with_the_stacks_of_all_ranks(started: Calla
     assert re.search(r"^rank 1, innermost frame first:\n  .*tensorflow", stacks, re.MULTILINE)
 
 
-def test_of_many_ranks_those_are_named_that_the_others_wait_for_with_one_stack_per_place(
-    start: Any, preloaded_python: list[str], tmp_path: Path
-) -> None:
-    ranks = 64
-    program = [*preloaded_python, str(MANY_RANKS), str(tmp_path), str(ranks)]
-    variables = {"HOROVODJOB_PROGRESS_DEADLINE": "20", "AZ_BATCHAI_STDOUTERR_DIR": str(tmp_path)}
-    log = Log(start(program, 1, SECONDS | variables))
-    log.until("TRAINS")
-    wait_until_all_watch(tmp_path, ranks)
-    (tmp_path / "stop-21").touch()
-    log.until_stall(f"rank 21 on pod-2 is stopped; the other {ranks - 1} ranks wait in the exchange")
-    send(tmp_path, 21, signal.SIGCONT)
-    log.until("the training continues")
-    (tmp_path / "hang-pod-1").touch()
-    text = r"ranks 8-15 on pod-1: each is computing, or reads its next batch, at hang in many_ranks\.py:\d+; "
-    log.until_stall(rf"{text}the other {ranks - 8} ranks wait in the exchange")
-    code, output = log.job.ended()
-    assert code == 137
-    assert re.search(rf"ProgressDeadlineExceeded: .*: {text}", output)
-    stacks = (tmp_path / "stacks-attempt-1.txt").read_text()
-    assert re.findall(r"^(ranks? .*), innermost frame first:$", stacks, re.MULTILINE) == [
-        "ranks 8-15 (8 ranks)",
-        f"ranks 0-7, 16-{ranks - 1} ({ranks - 8} ranks)",
-    ]
+def ended_by_deadline(log: Log, tmp_path: Path, deadline: int) -> tuple[int, str]:
+    """The end of a training after a pause of a whole pod, and a hang of its rank."""
+    rank_0 = int((tmp_path / "process-0").read_text())
+    pod = [rank_0, *watch_processes(rank_0)]
+    assert len(pod) == 2
+    for process in pod:
+        os.kill(process, signal.SIGSTOP)
+    time.sleep(PAUSE_SECONDS + deadline)  # of the whole pod, longer than the deadline
+    for process in reversed(pod):
+        os.kill(process, signal.SIGCONT)
+    (tmp_path / "request-0").write_text("native")
+    return log.job.ended()

@@ -1,13 +1,15 @@
-"""Optimizers with moving averages of the weights."""
+"""Optimizers with moving averages of the weights, and metrics with a vector as value."""
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
+
+from trainer.support.arrays import array, arrays
 
 MODEL = "keras_digits_trained_model"
 OWN = """
@@ -17,39 +19,44 @@ def build(shape, classes):
     layers = [keras.layers.Flatten(), keras.layers.Dense(classes, "softmax", name="dense")]
     model = keras.Sequential([keras.Input(shape), *layers])
     optimizer = keras.optimizers.SGD(0.05, momentum=0.5, use_ema=True, ema_momentum=0.9)
-    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile(optimizer, "categorical_crossentropy", metrics=[keras.metrics.F1Score()])
     return model
 """
 
 
-def arrays(path: Path) -> dict[str, Any]:
-    """The arrays of a saved model or checkpoint, by the last part of their names."""
-    found: dict[str, Any] = {}
-    with h5py.File(path) as file:
-        file.visititems(
-            lambda name, item: found.update({name.split("/")[-1]: item[()]}) if isinstance(item, h5py.Dataset) else None
-        )
-    return found
-
-
-def test_validation_best_epoch_and_saved_models_use_the_averages(
+def test_validation_best_epoch_and_saved_models_use_the_averages_and_a_metric_of_each_class(
     train_digits: Any, run: Any, trainer: Any, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    ended = train_digits(2, OWN, "--epochs", 2)
+    ended = train_digits(2, OWN, "--epochs", 2, "--no-augment", "--monitor", "val_f1_score", "--log-seconds", 0.01)
     assert ended.code == 0, ended.stderr
-    (best,) = re.findall(r"^The best epoch is (\d) ", ended.stdout, re.MULTILINE)
+    assert "f1_score/0" not in ended.stdout
+    (best,) = re.findall(r"^The best epoch is (\d) with val_f1_score ", ended.stdout, re.MULTILINE)
     for name, epoch in ((MODEL, 2), (f"{MODEL}-best", best)):
-        checkpoint = arrays(out / f"checkpoint-{epoch}.h5")
-        (average,) = [value for key, value in checkpoint.items() if "kernel" in key and "average" in key]
-        np.testing.assert_array_equal(arrays(out / f"saved_models/{name}.h5")["kernel"], average)
-        assert not np.array_equal(checkpoint["kernel"], average)
+        checkpoint = out / f"checkpoint-{epoch}.h5"
+        (average,) = [value for key, value in arrays(checkpoint).items() if "kernel" in key and "average" in key]
+        np.testing.assert_array_equal(array(out / f"saved_models/{name}.h5", "kernel"), average)
+        assert not np.array_equal(array(checkpoint, "kernel"), average)
 
     records = [json.loads(line)["metrics"] for line in (out / "progress.jsonl").read_text().splitlines()]
+    first, last = (each["val_f1_score"] for each in records if "val_f1_score" in each)
+    assert int(best) == (1 if first > last else 2)
     alone = run(1, trainer("evaluate", "--model", out / f"saved_models/{MODEL}.keras", "--dataset", "digits", "--json"))
     assert alone.code == 0, alone.stderr
     measured = json.loads(alone.stdout.splitlines()[-1])
     assert measured["loss"] == pytest.approx(records[-1]["val_loss"], rel=1e-4)
+    scores = [records[-1][f"val_f1_score/{digit}"] for digit in range(10)]
+    assert last == pytest.approx(np.mean(scores))
+
+
+def test_a_class_without_examples_is_not_part_of_the_mean() -> None:
+    from horovodjob_trainer.reporting.metric_values import all_values, mean_values, without_elements
+
+    logs = {"loss": np.float32(0.5), "recall": np.array([1.0, math.nan, 0.5])}
+    assert mean_values(logs) == {"loss": 0.5, "recall": 0.75}
+    assert all_values(logs)["recall/2"] == 0.5
+    assert without_elements(all_values(logs)) == mean_values(logs)
+    assert math.isnan(mean_values({"recall": np.array([math.nan])})["recall"])
 
 
 def test_the_weights_return_after_a_validation_bit_for_bit() -> None:

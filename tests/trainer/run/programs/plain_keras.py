@@ -15,7 +15,7 @@ images, labels = digits["images"][::4], digits["labels"][::4]
 images = np.repeat(np.rint(images * (255 / 16)).repeat(4, 1).repeat(4, 2)[..., None] / 255, 3, axis=3)
 for path in sys.argv[2:]:
     model = keras.saving.load_model(path)
-    accuracy = float(np.mean(model.predict(images, verbose=0).argmax(axis=1) == labels))
+    accuracy = float(np.mean(np.argmax(model(images), axis=1) == labels))
     optimizer = model.optimizer
     print(type(optimizer).__module__, type(optimizer).__name__, int(optimizer.iterations), f"{accuracy:.4f}")
     if path.endswith(".keras"):  # Keras 3.15 cannot continue training from an .h5 file

@@ -17,7 +17,7 @@ dataset = tf.data.Dataset.from_tensor_slices((inputs, outputs)).batch(5)
 
 def network(width: int = 4) -> Any:
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(width), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", run_eagerly=True)
     return model
 
 
@@ -37,18 +37,13 @@ def attempt(
 
 attempt("no init")
 hvd.init()
-attempt("every_steps", every_steps=0)
 attempt("resume", resume="always")
 attempt("first", fit={"epochs": 2}, settings={"rate": 1})
 attempt("again", fit={"epochs": 2}, settings={"rate": 1})
-attempt("longer", fit={"epochs": 3}, settings={"rate": 1})
 attempt("changed model", model=network(5), settings={"rate": 1})
 attempt("changed setting", settings={"rate": 2})
-attempt("changed data", data=dataset.take(3), settings={"rate": 1})
 attempt("arrays", data=inputs)
-attempt("generator", data=((inputs, outputs) for _ in range(3)))
 attempt("unknown length", data=dataset.filter(lambda *_: True))
-attempt("infinite", data=dataset.repeat())
 attempt("other length", fit={"steps_per_epoch": 3})
 attempt("not built", model=keras.Sequential([keras.layers.Dense(1)]))
 (directory / "file").write_text("")
@@ -56,7 +51,6 @@ attempt("not writable", path="file")
 (directory / "trained").mkdir()
 (directory / "trained" / ".horovodjob-run.json").write_text('{"run": "0123", "settings": {"data": "digits"}}')
 attempt("another program", path="trained")
-attempt("never", path="trained", resume="never")
-attempt("run over", path="run", resume="never")
+attempt("never", path="run", resume="never")
 sizes = sorted(path.name for path in (directory / "run" / "earlier-runs").iterdir())
 print(f"earlier runs: {len(sizes)}")
