@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 import pytest
 
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
@@ -161,26 +160,13 @@ def test_velocities_of_a_changed_rate_are_corrected(tmp_path: Path) -> None:
     assert float(rate.velocity_factor) == pytest.approx(0.1)
 
 
-@pytest.fixture
-def images(tmp_path: Path) -> Path:
-    """Images of two classes, of which one image is cut off."""
-    import tensorflow as tf
-
-    for name, count in (("train", 24), ("test", 2)):
-        for label in ("cat", "dog"):
-            folder = tmp_path / "images" / name / label
-            folder.mkdir(parents=True)
-            for number in range(count):
-                pixels = np.full((32, 32, 3), 5 * number, np.uint8)
-                (folder / f"{number:03}.png").write_bytes(tf.io.encode_png(pixels).numpy())
-    bad = tmp_path / "images" / "train" / "dog" / "020.png"
-    bad.write_bytes(bad.read_bytes()[:-30])
-    return tmp_path / "images"
-
-
 def test_a_damaged_image_does_not_cost_the_run(
-    run: Callable[..., Any], trainer: Callable[..., list[str]], images: Path, tmp_path: Path
+    run: Callable[..., Any], trainer: Callable[..., list[str]], folders: Callable[..., Path], tmp_path: Path
 ) -> None:
+    images = tmp_path / "images"
+    folders(images / "test", cat=2, dog=2)
+    cut_off = folders(images / "train", cat=24, dog=24) / "dog" / "020.png"
+    cut_off.write_bytes(cut_off.read_bytes()[:-30])
     (tmp_path / "own.py").write_text(OWN)
     flags = ("--dataset", "images", "--data", images, "--image-size", 32, "--cache", "none", "--model", "own:small",
              "--batch-size", 2, "--epochs", 3, "--checkpoint-steps", 1, "--threads", 1, "--tensorboard", "none",

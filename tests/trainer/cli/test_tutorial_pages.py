@@ -18,8 +18,6 @@ DOCS = ROOT / "docs"
 SHORTER = {
     "--epochs 1 --model-name text": "--epochs 1 --max-steps 40 --log-seconds 0.01 --model-name text",
     "--dataset digits --epochs 3": "--dataset digits --max-steps 5",
-    "--epochs 3 --optimizer adam --learning-rate 0.003": "--epochs 1 --optimizer adam --learning-rate 0.003",
-    "--epochs 6": "--epochs 3",
     "--dir out --max-steps 50": "--dir out --max-steps 3 --threads 1",
 }
 FILE = re.compile(r"`(\w+\.py)`")
@@ -61,8 +59,8 @@ def test_images_are_learnt_and_then_other_classes(tmp_path: Path, environment_of
     assert output.startswith("disc\nring\n")
     assert min(accuracies(output)) > 0.95
     tuned = accuracies(follow("tutorial-fine-tuning.md", tmp_path, environment_of_reader))
-    assert len(tuned) == 2, tuned
-    assert tuned[-1] > 0.9, tuned
+    assert len(tuned) == 2
+    assert tuned[-1] > 0.95
 
 
 def test_a_table_is_learnt(tmp_path: Path, environment_of_reader: dict[str, str]) -> None:
