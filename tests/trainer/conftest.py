@@ -18,7 +18,7 @@ import pytest
 from stages.settings import ROOT
 from support import forked_python
 from support.tutorial import page
-from support.tutorial.cifar import cifar_images, cifar_members, python2_pickle, write_archive
+from support.tutorial.cifar import cifar_members, write_archive
 from support.waiting_ranks import sleeping_library
 from trainer.support.background_job import Job
 from trainer.support.waiting import TIMEOUT_SECONDS
@@ -220,16 +220,6 @@ def make_archive() -> Callable[..., str]:
         return write_archive(path, members)
 
     return archive
-
-
-@pytest.fixture(scope="session")
-def cifar_rows() -> Callable[[int, int], tuple[np.ndarray[Any, Any], list[int]]]:
-    return cifar_images
-
-
-@pytest.fixture(scope="session")
-def python2() -> Callable[[object], bytes]:
-    return python2_pickle
 
 
 @pytest.fixture(scope="session")

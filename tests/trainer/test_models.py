@@ -33,7 +33,6 @@ def wants(depth):
     [
         ("tutorial", (32, 32, 3), 10, 1_250_858),  # as the Keras example
         ("tutorial", (10, 14, 1), 3, None),
-        ("resnet18", (32, 32, 3), 10, None),
         ("resnet18", (64, 64, 3), 1000, 11_699_112),  # 11,689,512 of the paper's layers, 9,600 moving statistics
         ("resnet50", (40, 40, 1), 7, None),
     ],
@@ -48,7 +47,7 @@ def test_a_network_outputs_a_probability_for_each_class(
     assert weights in (None, model.count_params())
 
 
-@pytest.mark.parametrize(("name", "side"), [("tutorial", 10), ("resnet18", 12), ("resnet50", 32)])
+@pytest.mark.parametrize(("name", "side"), [("tutorial", 10), ("resnet18", 12)])
 def test_a_network_normalizes_the_channels_of_an_image_first(name: str, side: int) -> None:
     import keras
 

@@ -35,16 +35,38 @@ def problem() -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def records(picture: Callable[..., bytes]) -> Callable[..., Path]:
-    """Writes a TFRecord file of images with these labels; the brightness of an image is its number."""
+    """Writes a TFRecord file of images with these labels; unless given, the brightness of an image is its number."""
 
-    def write(path: Path, labels: Sequence[int], *, first: int = 0, keys: tuple[str, str] = ("image", "label")) -> Path:
+    def write(
+        path: Path,
+        labels: Sequence[int],
+        *,
+        first: int = 0,
+        keys: tuple[str, str] = ("image", "label"),
+        image: bytes | None = None,
+    ) -> Path:
         with tf.io.TFRecordWriter(str(path)) as file:
             for number, label in enumerate(labels, first):
-                content = tf.train.Feature(bytes_list=tf.train.BytesList(value=[picture(number)]))
+                content = tf.train.Feature(bytes_list=tf.train.BytesList(value=[image or picture(number)]))
                 numbers = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
                 features = tf.train.Features(feature=dict(zip(keys, (content, numbers), strict=True)))
                 file.write(tf.train.Example(features=features).SerializeToString())
         return path
+
+    return write
+
+
+@pytest.fixture
+def copies(tmp_path: Path, records: Callable[..., Path]) -> Callable[..., Path]:
+    """Writes an image into each of two classes for training and for testing, in folders and in records."""
+
+    def write(image: bytes, suffix: str) -> Path:
+        for part in ("train", "test"):
+            for name in ("cat", "dog"):
+                (tmp_path / part / name).mkdir(parents=True)
+                (tmp_path / part / name / f"0.{suffix}").write_bytes(image)
+            records(tmp_path / f"{part}.tfrecord", [1], image=image)
+        return tmp_path
 
     return write
 

@@ -23,6 +23,7 @@ from horovodjob_trainer.data import ANY_SHA256
 from horovodjob_trainer.data.formats.cifar import CIFAR100, read_archive
 from horovodjob_trainer.data.formats.download import download_file
 from horovodjob_trainer.errors import DataError
+from support.tutorial.cifar import cifar_images, python2_pickle
 from trainer.support.waiting import TIMEOUT_SECONDS
 
 
@@ -37,74 +38,52 @@ def problem(path: Path, sha256: str = ANY_SHA256) -> str:
 
 
 def test_an_archive_as_python_2_wrote_it_is_read_with_any_number_of_images(
-    tmp_path: Path, make_archive: Callable[..., str], cifar_rows: Any
+    tmp_path: Path, make_archive: Callable[..., str]
 ) -> None:
     sha256 = make_archive(tmp_path / "a.tar.gz", rows=7)
     read: Any = read_archive(tmp_path / "a.tar.gz", sha256, remedy="")
     assert read.train.examples.shape == (35, 32, 32, 3)
     assert read.test.examples.shape == (7, 32, 32, 3)
-    pixels, labels = cifar_rows(7, 5)
+    pixels, labels = cifar_images(7, 5)
     np.testing.assert_array_equal(read.test.examples[3, :, :, 1], pixels[3].reshape(3, 32, 32)[1])
     assert read.test.labels.tolist() == labels
-
-
-@pytest.mark.parametrize("protocol", [2, 5])
-def test_an_archive_rewritten_by_python_3_is_read_too(
-    tmp_path: Path, make_archive: Callable[..., str], cifar_rows: Any, protocol: int
-) -> None:
-    pixels, labels = cifar_rows(4, 0)
-    batch = pickle.dumps({"data": pixels, "labels": labels}, protocol=protocol)
-    make_archive(tmp_path / "a.tar.gz", test_batch=batch)
-    read: Any = read_archive(tmp_path / "a.tar.gz", ANY_SHA256, remedy="")
-    np.testing.assert_array_equal(read.test.labels, labels)
-
-
-def test_a_missing_archive_is_named(tmp_path: Path) -> None:
-    assert "does not exist" in problem(tmp_path / "absent.tar.gz")
-
-
-def test_a_directory_is_rejected(tmp_path: Path) -> None:
-    problem(tmp_path)
-
-
-def test_an_archive_with_another_checksum_is_rejected_before_it_is_read(
-    tmp_path: Path, make_archive: Callable[..., str]
-) -> None:
-    make_archive(tmp_path / "a.tar.gz")
-    assert "instead of 0000" in problem(tmp_path / "a.tar.gz", "0" * 64)
-
-
-@pytest.mark.parametrize("kept", [0, 1, 30, 0.5, 0.99])
-def test_a_truncated_archive_is_rejected(tmp_path: Path, make_archive: Callable[..., str], kept: Any) -> None:
-    make_archive(tmp_path / "a.tar.gz", rows=20)
-    content = (tmp_path / "a.tar.gz").read_bytes()
-    (tmp_path / "a.tar.gz").write_bytes(content[: kept if isinstance(kept, int) else int(len(content) * kept)])
-    problem(tmp_path / "a.tar.gz")
-
-
-@pytest.mark.parametrize("position", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99])
-def test_a_flipped_bit_is_detected_even_without_a_checksum(
-    tmp_path: Path, make_archive: Callable[..., str], position: Any
-) -> None:
-    make_archive(tmp_path / "a.tar.gz", rows=20)
-    content = bytearray((tmp_path / "a.tar.gz").read_bytes())
-    content[int(len(content) * position)] ^= 16
-    (tmp_path / "a.tar.gz").write_bytes(content)
-    problem(tmp_path / "a.tar.gz")
-
-
-def test_an_archive_without_a_batch_is_named_with_the_batch(tmp_path: Path, make_archive: Callable[..., str]) -> None:
-    make_archive(tmp_path / "a.tar.gz", data_batch_3=None)
-    assert "lacks cifar-10-batches-py/data_batch_3" in problem(tmp_path / "a.tar.gz")
 
 
 def batch(**changes: object) -> dict[str, object]:
     return {"data": np.zeros((2, 3072), np.uint8), "labels": [0, 9]} | changes
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
+def test_an_archive_rewritten_by_python_3_is_read_too(tmp_path: Path, make_archive: Callable[..., str]) -> None:
+    make_archive(tmp_path / "a.tar.gz", test_batch=pickle.dumps(batch()))
+    read: Any = read_archive(tmp_path / "a.tar.gz", ANY_SHA256, remedy="")
+    assert read.test.labels.tolist() == [0, 9]
+
+
+def test_an_archive_that_is_absent_or_damaged_is_rejected_in_one_sentence(
+    tmp_path: Path, make_archive: Callable[..., str]
+) -> None:
+    assert "does not exist" in problem(tmp_path / "absent.tar.gz")
+    problem(tmp_path)
+    path = tmp_path / "a.tar.gz"
+    make_archive(path, rows=20)
+    assert "instead of 0000" in problem(path, "0" * 64)
+    content = path.read_bytes()
+    for kept in (0, 30, len(content) - 100):
+        path.write_bytes(content[:kept])
+        problem(path)
+    for position in (0.1, 0.3, 0.5, 0.7, 0.99):  # without a checksum
+        flipped = bytearray(content)
+        flipped[int(len(content) * position)] ^= 16
+        path.write_bytes(flipped)
+        problem(path)
+
+
+def test_an_archive_of_another_layout_is_rejected_with_the_batch(
+    tmp_path: Path, make_archive: Callable[..., str]
+) -> None:
+    make_archive(tmp_path / "a.tar.gz", data_batch_3=None)
+    assert "lacks cifar-10-batches-py/data_batch_3" in problem(tmp_path / "a.tar.gz")
+    for content in (
         batch(labels=[0]),
         batch(labels=[0, 10]),
         batch(labels=[0, "cat"]),
@@ -113,11 +92,9 @@ def batch(**changes: object) -> dict[str, object]:
         batch(data=np.zeros((2, 3072), np.float32)),
         batch(data=[[0] * 3072] * 2),
         ["no", "dictionary"],
-    ],
-)
-def test_a_batch_of_another_layout_is_rejected(tmp_path: Path, make_archive: Callable[..., str], content: Any) -> None:
-    make_archive(tmp_path / "a.tar.gz", test_batch=pickle.dumps(content, protocol=2))
-    assert "test_batch" in problem(tmp_path / "a.tar.gz")
+    ):
+        make_archive(tmp_path / "a.tar.gz", rows=1, test_batch=pickle.dumps(content, protocol=2))
+        assert "test_batch" in problem(tmp_path / "a.tar.gz")
 
 
 class MaliciousObject:
@@ -144,14 +121,14 @@ def test_the_digits_are_the_same_split_each_time_and_keep_their_classes() -> Non
     assert not {image.tobytes() for image in first.train.examples} & {image.tobytes() for image in first.test.examples}
 
 
-def test_cifar_100_has_its_fine_labels_and_their_names(tmp_path: Path, python2: Any) -> None:
+def test_cifar_100_has_its_fine_labels_and_their_names(tmp_path: Path) -> None:
     pixels = np.zeros((3, 3072), np.uint8)
     batch = {b"data": pixels, b"fine_labels": [99, 0, 50], b"coarse_labels": [1, 2, 3]}
     names = [f"kind {number}".encode() for number in range(100)]
     folder, archive = tmp_path / "cifar-100-python", tmp_path / "a.tar.gz"
     folder.mkdir()
     for name, value in {"train": batch, "test": batch, "meta": {b"fine_label_names": names}}.items():
-        (folder / name).write_bytes(python2(value))
+        (folder / name).write_bytes(python2_pickle(value))
     with tarfile.open(archive, "w:gz") as file:
         file.add(folder, folder.name)
     read: Any = data.load_dataset(data.Request(dataset="cifar100", archive=archive, archive_sha256="any"))
@@ -274,16 +251,11 @@ def test_a_download_that_is_killed_is_repeated_and_leaves_no_partial_file(
     assert sorted(path.suffix for path in cache.iterdir()) == [".gz", ".lock"]
 
 
-def test_a_wrong_download_is_rejected_and_leaves_no_file(tmp_path: Path, source: Source) -> None:
+def test_a_wrong_download_and_a_server_that_does_not_respond_are_rejected(tmp_path: Path, source: Source) -> None:
     source.content = b"not the archive"
     source.second_half.set()
     with pytest.raises(DataError, match="instead of 0000"):
         download_file(source.url, "0" * 64, tmp_path)
     assert [path for path in tmp_path.iterdir() if path.suffix != ".lock"] == []
-
-
-def test_a_server_that_does_not_respond_is_named_with_the_remedy(tmp_path: Path) -> None:
-    url = "http://127.0.0.1:1/cifar.tar.gz"
-    with pytest.raises(DataError, match=r"cannot download http://127.0.0.1:1/cifar.tar.gz .* use --archive") as raised:
-        download_file(url, "0" * 64, tmp_path)
-    assert "\n" not in str(raised.value)
+    with pytest.raises(DataError, match=r"^cannot download http://127.0.0.1:1/cifar.tar.gz .* use --archive"):
+        download_file("http://127.0.0.1:1/cifar.tar.gz", "0" * 64, tmp_path)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from horovodjob_trainer.data.arrays import Arrays, aligned_copy
+from trainer.data.batches import assert_equal
 
 CLASSES = 12
 Train = Callable[..., Any]
@@ -23,12 +24,6 @@ def plain() -> Arrays:
 def noisy() -> Arrays:
     images = np.random.default_rng(0).integers(0, 256, (CLASSES, 16, 16, 3)).astype(np.uint8)
     return Arrays(aligned_copy(images), aligned_copy(np.arange(CLASSES)), CLASSES)
-
-
-def assert_equal(first: Any, second: Any) -> None:
-    for (images, labels), (others, other_labels) in zip(first, second, strict=True):
-        np.testing.assert_array_equal(images, others)
-        np.testing.assert_array_equal(labels, other_labels)
 
 
 def test_a_resumed_run_mixes_the_images_as_an_uninterrupted_run_does(train: Train, noisy: Arrays) -> None:

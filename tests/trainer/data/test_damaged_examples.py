@@ -51,26 +51,14 @@ def test_an_intact_image_of_the_batch_replaces_a_damaged_one_which_is_named(pets
     assert sum(len(set(batch)) for batch in seen) == 10
     assert dataset.damaged is not None
     assert {Path(name).name for name in dataset.damaged.names} == {"003.png", "002.png"}
+    assert brightness(train(load(pets).train, 2, position=4)) == seen[1:], "whatever the rank has read before"
+    in_memory = load(pets, cache="memory").damaged
+    assert in_memory is not None
+    assert len(in_memory) == 2
 
-
-def test_a_rank_reads_the_same_examples_whatever_it_has_read_before(pets: Path, train: Any) -> None:
-    source = load(pets).train
-    whole = brightness(train(source, 3))
-    assert brightness(train(source, 2, position=4)) == whole[1:]
-
-
-def test_an_image_that_vanishes_is_replaced_too(pets: Path, train: Any) -> None:
-    dataset = load(pets)
     (pets / "train/cat/000.png").unlink()
     assert not any(0 in batch for batch in brightness(train(dataset.train, 3)))
-    assert dataset.damaged is not None
     assert len(dataset.damaged) == 3
-
-
-def test_images_in_memory_are_replaced_when_they_are_loaded(pets: Path) -> None:
-    dataset = load(pets, cache="memory")
-    assert dataset.damaged is not None
-    assert len(dataset.damaged) == 2
 
 
 def test_a_batch_without_an_intact_image_is_an_error_with_the_file(pets: Path, train: Any) -> None:
@@ -94,17 +82,19 @@ def test_a_damaged_record_is_replaced_and_named(tmp_path: Path, records: Any, tr
     assert dataset.damaged.names == (f"{path} record 5",)
 
 
-@pytest.mark.parametrize("cache", ["none", "memory"])
 def test_two_ranks_train_with_as_many_damaged_images_as_allowed(
-    run: Any, trainer: Any, pets: Path, tmp_path: Path, cache: str
+    run: Any, trainer: Any, pets: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "own.py").write_text(OWN)
     (pets / "test/cat/001.png").rename(pets / "test/cat/0\n1.png").write_bytes(b"")
-    flags = ("--dataset", "images", "--data", pets, "--image-size", 24, "--cache", cache, "--model", "own:build",
-             "--batch-size", 3, "--epochs", 2, "--threads", 1, "--tensorboard", "none",
-             "--dir", tmp_path / "out")  # fmt: skip
-    program = trainer(*flags)
-    allowed = run(2, [*program, "--skip-damaged", "3"], {"PYTHONPATH": str(tmp_path)})
+
+    def ended(cache: str, allowed: int) -> Any:
+        flags = ("--dataset", "images", "--data", pets, "--image-size", 24, "--cache", cache, "--model", "own:build",
+                 "--batch-size", 3, "--epochs", 2, "--threads", 1, "--tensorboard", "none",
+                 "--dir", tmp_path / "out", "--skip-damaged", allowed)  # fmt: skip
+        return run(2, trainer(*flags), {"PYTHONPATH": str(tmp_path)})
+
+    allowed = ended("none", 3)
     assert allowed.code == 0, allowed.stderr
     named = re.findall(r"^Skipped the damaged example (\S+) \(\d of at most 3\)$", allowed.stdout, re.MULTILINE)
     assert {str(Path(name).relative_to(pets)) for name in named} == {
@@ -114,9 +104,9 @@ def test_two_ranks_train_with_as_many_damaged_images_as_allowed(
     }
     records = [json.loads(line)["metrics"] for line in (tmp_path / "out/progress.jsonl").read_text().splitlines()]
     assert records[-1]["damaged_examples"] == 3
-
-    refused = run(2, [*program, "--skip-damaged", "2"], {"PYTHONPATH": str(tmp_path)})
-    assert refused.code == 1
-    (sentence,) = refused.errors
-    assert "3 examples are damaged, the last one is " in sentence
-    assert "--skip-damaged allows 2" in sentence
+    for cache in ("none", "memory"):
+        refused = ended(cache, 2)
+        assert refused.code == 1
+        (sentence,) = refused.errors
+        assert "3 examples are damaged, the last one is " in sentence
+        assert "--skip-damaged allows 2" in sentence

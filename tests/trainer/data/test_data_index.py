@@ -59,7 +59,7 @@ def load(made: Path, kind: str, tmp_path: Path) -> Callable[[], tuple[Any, str]]
     return loaded
 
 
-def test_the_second_start_uses_the_index_beside_the_data(load: Any, made: Path, kind: str) -> None:
+def test_a_later_start_uses_the_index_beside_the_data_or_makes_it_again(load: Any, made: Path, kind: str) -> None:
     first, log = load()
     assert f"The index for later starts is {made / INDEX[kind]}" in log
     assert "from the index" not in log
@@ -68,6 +68,14 @@ def test_the_second_start_uses_the_index_beside_the_data(load: Any, made: Path, 
     assert second.fingerprint == first.fingerprint
     assert [second.train.name(row) for row in range(4)] == [first.train.name(row) for row in range(4)]
     assert second.train.classes == 2
+
+    index = made / INDEX[kind]
+    for damaged in (index.read_bytes()[:-40], b""):
+        index.write_bytes(damaged)
+        third, log = load()
+        assert third.fingerprint == first.fingerprint
+        assert f"Ignoring the index {index}, which cannot be read: " in log
+        assert "from the index" in load()[1]
 
 
 def test_only_what_has_changed_is_read_again(load: Any, made: Path, kind: str, records: Any) -> None:
@@ -85,23 +93,8 @@ def test_only_what_has_changed_is_read_again(load: Any, made: Path, kind: str, r
     age(made)
     assert expected in load()[1]
     assert "from the index" in load()[1]
-
-
-def test_a_deleted_file_is_noticed(load: Any, made: Path, kind: str) -> None:
-    before = load()[0].train.samples
     (made / ("train/ant/001.png" if kind == "images" else "train-a.tfrecord")).unlink()
-    assert load()[0].train.samples < before
-
-
-@pytest.mark.parametrize("damage", ["cut", "text", "empty"])
-def test_a_damaged_index_is_made_again(load: Any, made: Path, kind: str, damage: str) -> None:
-    fingerprint = load()[0].fingerprint
-    index = made / INDEX[kind]
-    index.write_bytes({"cut": index.read_bytes()[:-40], "text": b"no index", "empty": b""}[damage])
-    found, log = load()
-    assert found.fingerprint == fingerprint
-    assert f"Ignoring the index {index}, which cannot be read: " in log
-    assert "from the index" in load()[1]
+    assert load()[0].train.samples < samples
 
 
 @pytest.mark.parametrize("kind", ["images"], indirect=True)

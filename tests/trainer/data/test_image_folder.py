@@ -11,6 +11,7 @@ import pytest
 from horovodjob_trainer import data
 from horovodjob_trainer.data.reading.example_reader import data_error
 from horovodjob_trainer.data.reading.image_pixels import FORMAT_NAMES
+from trainer.data.batches import assert_equal
 
 
 def request(path: Path, **changes: Any) -> data.Request:
@@ -36,9 +37,7 @@ def test_the_batches_are_the_same_from_memory_and_from_disk(
     folders(tmp_path, cat=12, dog=9)
     in_memory, on_disk = (data.load_dataset(request(tmp_path, cache=cache)) for cache in ("memory", "none"))
     assert in_memory.fingerprint == on_disk.fingerprint
-    for (images, labels), (expected, expected_labels) in zip(train(in_memory.train), train(on_disk.train), strict=True):
-        np.testing.assert_array_equal(images, expected)
-        np.testing.assert_array_equal(labels, expected_labels)
+    assert_equal(train(in_memory.train), train(on_disk.train))
     np.testing.assert_array_equal(whole(in_memory.test, size=2)[0], whole(on_disk.test, size=2)[0])
 
 
@@ -95,37 +94,28 @@ def test_an_image_is_scaled_and_cropped_to_its_central_square(tmp_path: Path, fo
 
 @pytest.mark.parametrize(("dataset", "cache"), [("images", "memory"), ("tfrecord", "none")])
 def test_the_validation_crop_applies_to_test_images_only(
-    tmp_path: Path, whole: Any, train: Any, dataset: str, cache: str
+    copies: Any, whole: Any, train: Any, dataset: str, cache: str
 ) -> None:
     import tensorflow as tf
 
     pixels = np.zeros((40, 60, 3), np.uint8)
     pixels[:, 10:50] = (np.arange(40) * 6)[None, :, None]  # of the whole square
-    content = tf.io.encode_png(pixels).numpy()
-    for part in ("train", "test"):
-        for name in ("cat", "dog"):
-            (tmp_path / part / name).mkdir(parents=True)
-            (tmp_path / part / name / "0.png").write_bytes(content)
-        with tf.io.TFRecordWriter(str(tmp_path / f"{part}.tfrecord")) as file:
-            image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[content]))
-            label = tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))
-            features = tf.train.Features(feature={"image": image, "label": label})
-            file.write(tf.train.Example(features=features).SerializeToString())
-    found = data.load_dataset(request(tmp_path, dataset=dataset, cache=cache, image_size=20, validation_crop=0.5))
+    path = copies(tf.io.encode_png(pixels).numpy(), "png")
+    found = data.load_dataset(request(path, dataset=dataset, cache=cache, image_size=20, validation_crop=0.5))
     np.testing.assert_allclose(whole(found.test)[0][0, 9, :, 0] * 255, np.arange(10, 30) * 6, atol=0.5)
     images = train(found.train, 1, batch=1)[0][0]
     np.testing.assert_allclose(images[0, 9, :, 0] * 255, np.arange(20) * 12 + 3, atol=2)
-    predicted = data.unlabelled_examples(tmp_path / "test" / "cat", 20, 0.5)
+    predicted = data.unlabelled_examples(path / "test" / "cat", 20, 0.5)
     np.testing.assert_allclose(whole(predicted)[0][0, 9, :, 0] * 255, np.arange(10, 30) * 6, atol=0.5)
 
 
-@pytest.mark.parametrize("kind", ["cut", "empty", "text"])
+@pytest.mark.parametrize("kind", ["cut", "empty"])
 def test_an_image_that_cannot_be_read_is_named_at_the_start_or_in_its_step(
     tmp_path: Path, folders: Any, train: Any, problem: Any, kind: str
 ) -> None:
     folders(tmp_path, cat=20, dog=20)
     bad = tmp_path / "dog" / "007.png"
-    bad.write_bytes({"cut": bad.read_bytes()[:-30], "empty": b"", "text": b"<html>not found</html>"}[kind])
+    bad.write_bytes(bad.read_bytes()[:-30] if kind == "cut" else b"")
     reason = "it is empty" if kind == "empty" else f"it is not a complete {FORMAT_NAMES} image"
     expected = f"{bad} cannot be read: {reason}"
     arguments: dict[str, Any] = {"dataset": "images", "path": tmp_path, "image_size": 24, "validation_share": 0.01}

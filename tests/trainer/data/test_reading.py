@@ -13,6 +13,7 @@ import tensorflow as tf
 from horovodjob_trainer import data
 from horovodjob_trainer.data.formats.image_folder import ImageFiles
 from horovodjob_trainer.run.pipeline import evaluation_batches, training_batches
+from trainer.data.batches import assert_equal
 
 AT_ONCE = 16
 
@@ -35,11 +36,8 @@ def test_many_files_are_read_at_once_and_keep_their_order(tmp_path: Path, folder
                 return super().content(row)
 
     source = Together(expected.files, expected.labels, expected.class_names, expected.size, expected.root)
-    for (images, labels), (others, other_labels) in zip(
-        train(source, 2, batch=AT_ONCE, threads=1, count=2), train(expected, 2, batch=AT_ONCE), strict=True
-    ):
-        np.testing.assert_array_equal(images, others)
-        np.testing.assert_array_equal(labels, other_labels)
+    together = train(source, 2, batch=AT_ONCE, threads=1, count=2)
+    assert_equal(together, train(expected, 2, batch=AT_ONCE))
 
 
 def test_the_host_passes_images_as_bytes(tmp_path: Path, folders: Any) -> None:
@@ -50,7 +48,7 @@ def test_the_host_passes_images_as_bytes(tmp_path: Path, folders: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def ramps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ramps(tmp_path_factory: pytest.TempPathFactory, records: Any) -> Path:
     """Images in two formats that increase from left to right in red and from top to bottom in green."""
     root = tmp_path_factory.mktemp("ramps")
     pixels = np.zeros((60, 80, 3), np.uint8)
@@ -59,12 +57,7 @@ def ramps(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / name).mkdir()
         for number in range(8):
             (root / name / f"{number}.{name}").write_bytes(encoded.numpy())
-    with tf.io.TFRecordWriter(str(root / "train.tfrecord")) as file:
-        for number in range(8):
-            content = tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded.numpy()]))
-            label = tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2]))
-            features = tf.train.Features(feature={"image": content, "label": label})
-            file.write(tf.train.Example(features=features).SerializeToString())
+    records(root / "train.tfrecord", [0, 1] * 4, image=encoded.numpy())
     return root
 
 
@@ -76,9 +69,7 @@ def test_random_crops_are_parts_of_the_image_and_the_same_after_a_resume(
     assert "decoded in each epoch" in found.remark
     whole = train(found.train, 8, crop=True, threads=3)
     resumed = train(found.train, 4, crop=True, position=4 * 4)
-    for (images, labels), (expected, expected_labels) in zip(resumed, whole[4:], strict=True):
-        np.testing.assert_array_equal(images, expected)
-        np.testing.assert_array_equal(labels, expected_labels)
+    assert_equal(resumed, whole[4:])
     images = np.concatenate([images for images, _ in whole]) * 255
     widths = (images[:, 12, 23, 0] - images[:, 12, 0, 0]) / 3 * 24 / 23
     heights = (images[:, 23, 12, 1] - images[:, 0, 12, 1]) / 4 * 24 / 23
@@ -127,11 +118,8 @@ def test_the_ranks_of_a_node_share_one_cache_and_each_reads_a_part_of_the_files(
     monkeypatch.undo()
     on_disk = data.load_dataset(request(tmp_path, cache="none"))
     for part in ("train", "test"):
-        expected_images, expected_labels = whole(getattr(on_disk, part))
         for found in (first, second):
-            images, labels = whole(getattr(found, part))
-            np.testing.assert_array_equal(images, expected_images)
-            np.testing.assert_array_equal(labels, expected_labels)
+            assert_equal([whole(getattr(found, part))], [whole(getattr(on_disk, part))])
     arrays: Any = (first.train, second.train)
     arrays[0].examples[3] = 77
     assert (arrays[1].examples[3] == 77).all()

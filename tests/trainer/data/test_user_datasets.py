@@ -41,9 +41,6 @@ def endless_generator():
 def without_labels():
     return NUMBERS
 
-def named():
-    return NUMBERS.map(lambda number: {"x": number, "y": number})
-
 def batched():
     return by_index().batch(8)
 
@@ -67,9 +64,6 @@ def lines(text):
 
 def short_line():
     return lines("value,label\\n1,0\\n2\\n")
-
-def word():
-    return lines("value,label\\n1,0\\nsmall,1\\n")
 
 def no_lines():
     return lines("")
@@ -146,13 +140,11 @@ def test_a_function_can_return_a_test_part_of_its_own() -> None:
     [
         ("infinite", "the dataset is infinite, so an epoch has no end; remove .repeat(), or add .take(NUMBER)"),
         ("without_labels", "without a label; map each to (example, label)"),
-        ("named", "without a label; map each to (example, label)"),
         ("batched", "remove .batch(), because the trainer makes the batches, and pad examples"),
         ("ragged", "contains a RaggedTensorSpec; use dense tensors"),
         ("empty", "the dataset has no examples"),
         ("one", "one example cannot be split"),
         ("short_line", "an example from number 0 on cannot be read: Expect 2 fields but have 1 in record; correct"),
-        ("word", "Field 0 in record is not a valid float: small; correct what the function reads"),
         ("no_lines", "cannot be read: Can't read header of file; correct what the function reads"),
         ("different_parts", "both need the same structure, types and shapes"),
     ],
