@@ -1,17 +1,17 @@
-"""Loads models with one version of Keras, without Horovod: load.py keras|tf_keras FILE ..."""
+"""Loads models with both versions of Keras, without Horovod: load.py FILE ..."""
 
-import importlib
 import sys
 
+import keras
 import numpy as np
+import tf_keras
 
-keras = importlib.import_module(sys.argv[1])
 x = np.linspace(0, 1, 2 * 32 * 32 * 3, dtype=np.float32).reshape(2, 32, 32, 3)
-for file in sys.argv[2:]:
-    model = keras.models.load_model(file, compile=False)
-    answer = " ".join(f"{value:.4f}" for value in model(x)[0].numpy())
-    print("LOADED", keras.__version__.partition(".")[0], answer)
-if keras.__name__ == "tf_keras":
-    optimizer = keras.models.load_model(sys.argv[2]).optimizer
-    settings = [f"{float(value):.4g}" for value in (optimizer.iterations, optimizer.lr, optimizer.decay)]
-    print("OPTIMIZER", type(optimizer).__name__, *settings, len(optimizer.get_weights()))
+for version in (keras, tf_keras):
+    for file in sys.argv[1:]:
+        model = version.models.load_model(file, compile=False)
+        answer = " ".join(f"{value:.4f}" for value in model(x)[0].numpy())
+        print("LOADED", version.__version__.partition(".")[0], answer)
+optimizer = tf_keras.models.load_model(sys.argv[1]).optimizer
+settings = [f"{float(value):.4g}" for value in (optimizer.iterations, optimizer.lr, optimizer.decay)]
+print("OPTIMIZER", type(optimizer).__name__, *settings, len(optimizer.get_weights()))
