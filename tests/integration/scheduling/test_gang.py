@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from integration.quota import Quota
+from integration.scenarios import suspend
 from localcluster.control_plane.components import gang_api, gang_gates, pod_group_version
 from support.api_client import Api, Object, is_served, wait_for
 from support.control_plane.operator_control_plane import BINARIES, OperatorControlPlane
@@ -92,8 +94,12 @@ def group_of(pod: Object) -> str:
     return str(native or pod["metadata"]["annotations"].get("scheduling.k8s.io/group-name", ""))
 
 
-def test_the_group_is_created_before_its_pods_and_deleted_with_them(
-    train: Submit, groups: Callable[[], list[Object]], control_plane: OperatorControlPlane, namespace: str
+def test_a_group_is_created_before_its_pods_and_lives_as_long_as_an_attempt_keeps_pods(
+    train: Submit,
+    groups: Callable[[], list[Object]],
+    control_plane: OperatorControlPlane,
+    operator: Operator,
+    namespace: str,
 ) -> None:
     job = train()
     pods = job.wait_for_pods(MEMBERS)
@@ -101,51 +107,33 @@ def test_the_group_is_created_before_its_pods_and_deleted_with_them(
     assert (group["metadata"]["name"], size(group)) == ("train", 3)
     assert group["metadata"]["ownerReferences"][0]["uid"] == job.uid
     assert {group_of(pod) for pod in pods.values()} == {"train"}
-    job.advance_to("Succeeded")
-    wait_for("the group to be deleted", lambda: groups() == [])
+    job.advance_to("Running")
     asked = control_plane.requests(namespace)
     assert asked.index("create podgroups") < asked.index("create pods")
-    assert [request for request in asked if "podgroups" in request] == [
-        "create podgroups",
-        "deletecollection podgroups",
-    ]
-
-
-def test_a_job_without_a_gang_sends_no_requests_for_groups(
-    submit_job: Submit, control_plane: OperatorControlPlane, namespace: str
-) -> None:
-    job = submit_job().advance_to("Restarting")
-    job.skip_backoff()
-    job.advance_to("Running", since="Queued")
-    job.suspend()
-    job.wait("Suspended")
-    assert [request for request in control_plane.requests(namespace) if "podgroups" in request] == []
-
-
-def test_an_attempt_that_keeps_its_workers_keeps_their_group(
-    train: Submit, groups: Callable[[], list[Object]], operator: Operator
-) -> None:
-    job = train().advance_to("Running")
-    (before,) = groups()
+    assert [request for request in asked if "podgroups" in request] == ["create podgroups"]
     job.delete_pod("worker-1")
     job.wait("Restarting")
     operator.kill()  # the new process must find the group again
     operator.start()
     job.skip_backoff()
     job.advance_to("Running", since="Queued")
-    assert [group["metadata"]["uid"] for group in groups()] == [before["metadata"]["uid"]]
-    job.end("launcher", 0)
-    assert job.wait("Succeeded")["attempt"] == 2
-
-
-def test_a_resumed_job_gets_a_group_of_its_new_size(train: Submit, groups: Callable[[], list[Object]]) -> None:
-    job = train().advance_to("Running")
+    assert [one["metadata"]["uid"] for one in groups()] == [group["metadata"]["uid"]]
     job.suspend(True, worker={"replicas": 3})
     job.wait("Suspended")
     wait_for("the group to be deleted", lambda: groups() == [])
+    assert control_plane.calls(namespace)["deletecollection podgroups"] == 1
     job.suspend(False)
     job.advance_to("Running")
-    assert [size(group) for group in groups()] == [4]
+    assert [size(one) for one in groups()] == [4]
+    job.delete()
+    wait_for("the group to be deleted", lambda: groups() == [])
+
+
+def test_a_job_without_a_gang_sends_no_requests_for_groups(
+    submit_job: Submit, control_plane: OperatorControlPlane, namespace: str
+) -> None:
+    suspend(submit_job().advance_to("Running"))
+    assert [request for request in control_plane.requests(namespace) if "podgroups" in request] == []
 
 
 def test_a_group_that_outlives_its_pods_is_recreated_with_the_new_size(
@@ -164,23 +152,8 @@ def test_a_group_that_outlives_its_pods_is_recreated_with_the_new_size(
     assert [size(group) for group in groups()] == [4]
 
 
-def test_a_job_whose_pods_are_refused_has_no_group(
-    train: Submit, groups: Callable[[], list[Object]], api: Api, namespace: str
-) -> None:
-    quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
-    api.create(quotas, quota)
-    wait_for("the quota", lambda: api.get(f"{quotas}/none")["status"].get("hard"))
-    job = train()
-    wait_for("the message", lambda: "exceeded quota: none" in job.condition("Queued").get("message", ""))
-    wait_for("the group to be deleted", lambda: groups() == [])
-    api.delete(f"{quotas}/none")
-    job.advance_to("Running")
-    assert [size(group) for group in groups()] == [3]
-
-
-def test_pods_of_a_partly_scheduled_gang_are_deleted_and_the_group_is_kept(
-    gang: str, submit_job: Submit, groups: Callable[[], list[Object]]
+def test_pods_of_a_partly_scheduled_gang_are_deleted_and_the_group_is_kept_and_deleted_if_they_are_refused(
+    gang: str, submit_job: Submit, groups: Callable[[], list[Object]], api: Api, namespace: str
 ) -> None:
     job = submit_job(scheduling={"gang": gang, "timeoutSeconds": 6})
     job.schedule(["worker-0"])
@@ -190,6 +163,15 @@ def test_pods_of_a_partly_scheduled_gang_are_deleted_and_the_group_is_kept(
     job.advance_to("Running", since="Queued")
     assert [group["metadata"]["uid"] for group in groups()] == [before["metadata"]["uid"]]
     assert (job.status["attempt"], job.status["restarts"]) == (2, 0)
+
+    suspend(job)
+    quota = Quota(api, namespace, 0)
+    job.suspend(False)
+    wait_for("the message", lambda: "exceeded quota: few" in job.condition("Queued").get("message", ""))
+    wait_for("the group to be deleted", lambda: groups() == [])
+    quota.change(10)
+    job.advance_to("Running")
+    assert [size(group) for group in groups()] == [3]
 
 
 def test_a_foreign_group_with_the_same_name_is_kept_and_blocks_the_job_until_it_is_deleted(
@@ -211,13 +193,6 @@ def test_a_foreign_group_with_the_same_name_is_kept_and_blocks_the_job_until_it_
     api.delete(f"{path}/train")
     job.suspend(False)
     job.advance_to("Succeeded")
-
-
-def test_the_group_is_deleted_with_its_job(train: Submit, groups: Callable[[], list[Object]]) -> None:
-    job = train().advance_to("Running")
-    assert len(groups()) == 1
-    job.delete()
-    wait_for("the group to be deleted", lambda: groups() == [])
 
 
 def test_a_missing_volcano_is_reported_and_the_job_starts_once_it_is_installed(submit_job: Submit, api: Api) -> None:

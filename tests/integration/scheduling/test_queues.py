@@ -1,7 +1,5 @@
 """Queues of Kueue: a job has pods while its Workload is admitted, and gives its quota back with its last pod."""
 
-import re
-
 import pytest
 import yaml
 
@@ -14,7 +12,6 @@ from support.control_plane.operator_control_plane import OperatorControlPlane
 from support.job_driver import Job, submit
 from support.kueue.controller import Kueue
 from support.kueue.queues import (
-    API,
     LABEL,
     PRIORITY_LABEL,
     Queue,
@@ -35,13 +32,27 @@ def finish(job: Job) -> None:
 # ---- waiting and starting ------------------------------------------------------------------------------------
 
 
-def test_a_job_waits_without_pods_and_starts_when_its_queue_has_room(queue: Queue) -> None:
-    first = queue.submit("first").advance_to("Running")
+def test_a_job_waits_without_pods_and_starts_with_what_its_queue_assigns_when_there_is_room(queue: Queue) -> None:
+    first = queue.submit("first", nodeSelector={"disk": "ssd"}).advance_to("Running")
     second = queue.submit("second")
     message = second.wait_queued("Pending")
     assert message == second.workload_condition("QuotaReserved")["message"]
     assert "insufficient unused quota for cpu" in message
     wait_for("its position", lambda: second.status["queue"].get("position") == 1)
+
+    for role, pod in first.pods().items():
+        assert pod["spec"]["nodeSelector"] == {"disk": "ssd", "flavor": "spot"}
+        assert {"key": "spot", "operator": "Exists"} in pod["spec"]["tolerations"]
+        assert pod["metadata"]["labels"][f"{KUEUE}/podset"] == role.partition("-")[0]
+        assert LABEL not in pod["metadata"]["labels"]
+    found = first.status["queue"]
+    flavors = [f"{queue.namespace}-spot"]
+    assert (found["name"], found["clusterQueue"], found["flavors"]) == ("gpus", queue.namespace, flavors)
+    assert "position" not in found
+    assert first.get()["spec"]["nodeSelector"] == {"disk": "ssd"}
+    owner, labels = first.workload["metadata"]["ownerReferences"][0], first.workload["metadata"]["labels"]
+    assert (owner["uid"], owner["controller"], labels[f"{KUEUE}/job-uid"]) == (first.uid, True, first.uid)
+
     first.end("launcher", 0)
     first.wait("Succeeded")
     assert first.wait_for_workload("Finished")["reason"] == "Succeeded"
@@ -64,44 +75,26 @@ def test_the_example_waits_in_its_queue_until_the_quota_is_free(queue: Queue) ->
     finish(second)
 
 
-def test_what_the_queue_assigns_reaches_the_pods_and_not_the_spec(queue: Queue) -> None:
-    job = queue.submit(nodeSelector={"disk": "ssd"})
-    pods = job.wait_for_pods()
-    flavor = f"{queue.namespace}-spot"
-    for role, pod in pods.items():
-        assert pod["spec"]["nodeSelector"] == {"disk": "ssd", "flavor": "spot"}
-        assert {"key": "spot", "operator": "Exists"} in pod["spec"]["tolerations"]
-        assert pod["metadata"]["labels"][f"{KUEUE}/podset"] == role.partition("-")[0]
-        assert LABEL not in pod["metadata"]["labels"]
-    wait_for("the queue in the status", lambda: job.status.get("queue", {}).get("flavors"))
-    found = job.status["queue"]
-    assert (found["name"], found["clusterQueue"], found["flavors"]) == ("gpus", queue.namespace, [flavor])
-    assert "position" not in found
-    assert job.get()["spec"]["nodeSelector"] == {"disk": "ssd"}
-    owner, labels = job.workload["metadata"]["ownerReferences"][0], job.workload["metadata"]["labels"]
-    assert (owner["uid"], owner["controller"], labels[f"{KUEUE}/job-uid"]) == (job.uid, True, job.uid)
-
-
-def test_a_job_that_its_queue_can_never_admit_says_so(queue: Queue) -> None:
-    message = queue.submit(workers=9).wait_queued("Pending")
-    assert "maximum capacity (500m)" in message
-
-
-def test_a_job_waits_for_a_queue_that_does_not_exist_and_starts_in_another_one(queue: Queue) -> None:
+def test_a_job_that_cannot_be_admitted_says_so_and_starts_in_another_queue_of_any_version(
+    queue: Queue, api: Api
+) -> None:
+    assert "maximum capacity (500m)" in queue.submit("too-large", workers=9).wait_queued("Pending")
     job = queue.submit(labels={LABEL: "missing"})
     assert "missing" in job.wait_queued("Inadmissible")
+    other = queue.submit("other", labels={LABEL: "later"})
+    other.wait_queued("Inadmissible")
     job.relabel(queue="gpus")
     job.wait_for_pods()
     assert job.workload["spec"]["queueName"] == "gpus"
-    other = queue.submit("other", labels={LABEL: "later"})
-    other.wait_queued("Inadmissible")
     finish(job)
-    queue.add("later")
+    older = f"/apis/{KUEUE}/v1beta1/namespaces/{queue.namespace}/localqueues"
+    body = {"apiVersion": f"{KUEUE}/v1beta1", "kind": "LocalQueue", "metadata": {"name": "later"}}
+    api.create(older, {**body, "spec": {"clusterQueue": queue.cluster_queue}})
     finish(other)
 
 
-def test_a_waiting_job_follows_its_spec_and_its_priority(queue: Queue) -> None:
-    running = queue.submit("running").advance_to("Running")
+def test_an_urgent_job_takes_the_quota_of_another_one_which_resumes_afterwards(queue: Queue, api: Api) -> None:
+    running = queue.submit("running", runPolicy={"activeDeadlineSeconds": 3600}).advance_to("Running")
     larger = queue.submit("larger", 9)
     larger.wait_queued("Pending")
     larger.suspend(True, worker={"replicas": 1})
@@ -110,13 +103,23 @@ def test_a_waiting_job_follows_its_spec_and_its_priority(queue: Queue) -> None:
     larger.wait_queued("Pending")
     assert {one["name"]: one["count"] for one in larger.workload["spec"]["podSets"]} == {"launcher": 1, "worker": 1}
     larger.relabel(priority="urgent")
-    running.wait_queued("Preempted")
+    assert "Preempted to accommodate a workload" in running.wait_queued("Preempted")
+    assert larger.workload["spec"]["priorityClassRef"]["name"] == "urgent"
     finish(larger)
     running.advance_to("Running")
+    status = running.status
+    assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 1)
+
+    name = f"{queue.namespace}-high"
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 7}
+    api.create("/apis/scheduling.k8s.io/v1/priorityclasses", kind)
+    job = queue.submit("with-class", priorityClassName=name)
+    wait_for("the priority of its pods", lambda: job.workload.get("spec", {}).get("priority") == 7)
+    api.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}")
+    running.wait_queued("Preempted")
 
 
-@pytest.mark.parametrize("way", ["check", "conflict"])
-def test_an_admission_check_delays_the_job_and_changes_its_pods(queue: Queue, api: Api, way: str) -> None:
+def test_an_admission_check_delays_the_job_and_changes_its_pods(queue: Queue, api: Api) -> None:
     create_admission_check(api, queue.namespace)
     queue.change(admissionChecksStrategy={"admissionChecks": [{"name": queue.namespace}]})
     job = queue.submit()
@@ -126,15 +129,10 @@ def test_an_admission_check_delays_the_job_and_changes_its_pods(queue: Queue, ap
     update = {
         "labels": {"from": "check"},
         "annotations": {"autoscaling.x-k8s.io/consume-provisioning-request": "train"},
-        "nodeSelector": {"zone": "a"} if way == "check" else {"flavor": "other"},
+        "nodeSelector": {"zone": "a"},
         "tolerations": [{"key": "provisioned", "operator": "Exists"}],
     }
     job.set_check(queue.namespace, "Ready", worker=update)
-    if way == "conflict":
-        job.wait("Failed")
-        assert re.search("flavor to be other .* it is spot already", job.condition("Failed")["message"])
-        assert job.wait_for_workload("Finished")["reason"] == "FailedToStart"
-        return
     pods = job.wait_for_pods()
     metadata, spec = pods["worker-1"]["metadata"], pods["worker-1"]["spec"]
     assert (metadata["labels"]["from"], spec["nodeSelector"]) == ("check", {"flavor": "spot", "zone": "a"})
@@ -147,21 +145,6 @@ def test_an_admission_check_delays_the_job_and_changes_its_pods(queue: Queue, ap
     job.wait_for_workload("Evicted", status="False")
     job.set_check(queue.namespace, "Ready")
     finish(job)
-
-
-def test_an_elastic_job_starts_with_the_workers_that_fit(queue: Queue) -> None:
-    job = queue.submit(workers=5, elastic={"minReplicas": 1, "maxReplicas": 5})
-    wait_for("the pods", lambda: set(job.pods()) == {"launcher", "worker-0", "worker-1"})
-    assert next(one["minCount"] for one in job.workload["spec"]["podSets"] if one["name"] == "worker") == 1
-    job.schedule(["launcher", "worker-0", "worker-1"])
-    for worker in ("worker-0", "worker-1"):
-        job.start(worker)
-    wait_for("the hosts", lambda: job.hosts.count("\n") == 2)
-    job.start("launcher")
-    job.wait("Running")
-    wait_for("the sentence", lambda: "2 of 5 workers" in str(job.status["conditions"]))
-    job.end("launcher", 0)
-    job.wait("Succeeded")
 
 
 def test_pods_of_a_topology_wait_for_their_node_and_end_with_it(queue: Queue) -> None:
@@ -192,31 +175,6 @@ def has_gates(pods: dict[str, Object]) -> bool:
 # ---- losing the quota ----------------------------------------------------------------------------------------
 
 
-def test_an_urgent_job_takes_the_quota_of_another_one_which_resumes_afterwards(queue: Queue) -> None:
-    job = queue.submit(runPolicy={"activeDeadlineSeconds": 3600}).advance_to("Running")
-    urgent = queue.submit("urgent", labels={PRIORITY_LABEL: "urgent"})
-    assert wait_for("its Workload", lambda: urgent.workload)["spec"]["priorityClassRef"]["name"] == "urgent"
-    assert "Preempted to accommodate a workload" in job.wait_queued("Preempted")
-    finish(urgent)
-    job.advance_to("Running")
-    status = job.status
-    assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 1)
-    job.end("launcher", 0)
-    job.wait("Succeeded")
-
-
-@pytest.mark.parametrize("kind", ["LocalQueue", "ClusterQueue"])
-def test_a_stopped_queue_ends_its_jobs_until_it_is_started(queue: Queue, kind: str) -> None:
-    job = queue.submit().advance_to("Running")
-    stop = queue.change if kind == "ClusterQueue" else lambda **spec: queue.add("gpus", **spec)
-    stop(stopPolicy="HoldAndDrain")
-    job.wait_queued(f"{kind}Stopped")
-    job.wait_for_workload("QuotaReserved", status="False")
-    queue.change(stopPolicy=None)
-    queue.add("gpus")
-    job.advance_to("Running")
-
-
 def test_the_maximum_execution_time_of_the_queue_ends_the_job_until_it_is_active(queue: Queue, api: Api) -> None:
     job = queue.submit(labels={f"{KUEUE}/max-exec-time-seconds": "2"})
     job.wait_for_pods()
@@ -227,40 +185,33 @@ def test_the_maximum_execution_time_of_the_queue_ends_the_job_until_it_is_active
     job.wait_for_pods()
 
 
-def test_a_job_whose_pods_are_not_ready_in_time_waits_again(queue: Queue, kueue: Kueue) -> None:
-    settings = kueue.settings
+def test_pods_that_are_not_ready_in_time_wait_again_and_a_job_without_a_queue_starts_at_once(
+    queue: Queue, kueue: Kueue
+) -> None:
+    settings = kueue.settings | {"manageJobsWithoutQueueName": True}
 
-    def wait_for_pods_ready(timeout: str = "10m", recovery: str = "10m") -> None:
+    def wait_for_pods_ready(timeout: str) -> None:
         strategy = {"backoffBaseSeconds": 1}
-        limits = {"timeout": timeout, "recoveryTimeout": recovery, "requeuingStrategy": strategy}
+        limits = {"timeout": timeout, "recoveryTimeout": "10m", "requeuingStrategy": strategy}
         kueue.restart(**settings | {"waitForPodsReady": limits})
 
-    wait_for_pods_ready(timeout="2s")
+    wait_for_pods_ready("2s")
+    finish(submit(queue.api, queue.namespace, "alone"))
     job = queue.submit()
     job.wait_for_pods()
     job.wait_queued("PodsReadyTimeout")
-    wait_for_pods_ready()
+    wait_for_pods_ready("10m")
     job.advance_to("Running")
     assert job.wait_for_workload("PodsReady")["reason"] == "Started"
     job.end("launcher", 1)
     job.wait("Restarting")
     job.wait_for_workload("PodsReady", status="False", reason="WaitForRecovery")
-    job.skip_backoff()
-    job.advance_to("Running", since="Queued")
-    job.wait_for_workload("PodsReady", reason="Recovered")
-    job.end("launcher", 1)
-    job.wait("Restarting")
-    wait_for_pods_ready(recovery="2s")
-    job.wait_queued("PodsReadyTimeout")
-    job.advance_to("Running")  # The time of the recovery does not count for the next admission.
-    wait_for_pods_ready()
-    job.end("launcher", 1)
-    job.wait("Restarting")
     urgent = queue.submit("urgent", labels={PRIORITY_LABEL: "urgent"})
     job.wait_queued("Preempted")
     finish(urgent)
     job.wait_for_workload("PodsReady", status="False", reason="WaitForStart")
     job.advance_to("Running", since="Queued")
+    job.wait_for_workload("PodsReady")
 
 
 def test_a_deleted_workload_is_replaced_and_its_pods_with_it(queue: Queue, api: Api) -> None:
@@ -273,41 +224,6 @@ def test_a_deleted_workload_is_replaced_and_its_pods_with_it(queue: Queue, api: 
     assert job.status["restarts"] == 0
 
 
-def test_a_running_job_keeps_its_quota_when_its_labels_change(queue: Queue) -> None:
-    queue.add("other")
-    job = queue.submit().advance_to("Running")
-    before = job.uids()
-    job.relabel(queue="other", priority="urgent")
-    wait_for("the priority", lambda: job.workload["spec"].get("priority") == 1000)
-    assert job.uids() == before
-    job.end("launcher", 0)
-    job.wait("Succeeded")
-    job.wait_for_workload("Finished")
-
-
-def test_a_job_has_the_priority_of_its_pods_in_the_queue(queue: Queue, api: Api) -> None:
-    classes, name = "/apis/scheduling.k8s.io/v1/priorityclasses", f"{queue.namespace}-high"
-    api.create(
-        classes, {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 7}
-    )
-    job = queue.submit(priorityClassName=name)
-    wait_for("the priority", lambda: job.workload.get("spec", {}).get("priority") == 7)
-    api.delete(f"{classes}/{name}")
-
-
-def test_a_job_that_is_suspended_gives_its_quota_back(queue: Queue) -> None:
-    job = queue.submit("suspended").advance_to("Running")
-    waiting = queue.submit("waiting")
-    waiting.wait_queued("Pending")
-    job.suspend()
-    job.wait("Suspended")
-    waiting.advance_to("Running")
-    job.suspend(False)
-    job.wait_queued("Pending")
-    waiting.end("launcher", 0)
-    finish(job)
-
-
 def test_a_failed_job_and_a_deleted_one_give_their_quota_back(queue: Queue) -> None:
     failed = queue.submit("failed", runPolicy={"backoffLimit": 0}).advance_to("Running")
     deleted = queue.submit("deleted")
@@ -318,15 +234,6 @@ def test_a_failed_job_and_a_deleted_one_give_their_quota_back(queue: Queue) -> N
     deleted.advance_to("Running")
     deleted.delete()
     finish(last)
-
-
-def test_a_restart_keeps_its_quota(queue: Queue) -> None:
-    job = queue.submit().advance_to("Restarting")
-    uid = job.workload["metadata"]["uid"]
-    job.skip_backoff()
-    job.advance_to("Running", since="Queued")
-    assert (job.workload["metadata"]["uid"], job.status["restarts"]) == (uid, 1)
-    assert job.workload_condition("QuotaReserved")["status"] == "True"
 
 
 def test_workers_that_an_elastic_job_gives_up_let_another_job_start(queue: Queue) -> None:
@@ -362,25 +269,6 @@ def test_workers_that_an_elastic_job_gives_up_let_another_job_start(queue: Queue
     wait_for("all workers", lambda: len(job.pods()) == 7)
 
 
-def test_a_workload_of_multikueue_becomes_that_of_its_job(queue: Queue, api: Api) -> None:
-    model = queue.submit("model", labels={LABEL: "missing"})
-    spec = wait_for("its Workload", lambda: model.workload)["spec"] | {"queueName": "gpus"}
-    model.delete()
-    job = queue.submit(labels={f"{KUEUE}/prebuilt-workload-name": "horovodjob-prebuilt"})
-    assert "prebuilt" in job.wait_for_condition("Stalled", reason="InvalidSpec")
-    workloads = f"{API}/namespaces/{queue.namespace}/workloads"
-    metadata = {"name": "horovodjob-prebuilt"}  # its name in the other cluster, whose operator created it
-    body = {"apiVersion": f"{KUEUE}/v1beta2", "kind": "Workload", "metadata": metadata, "spec": spec}
-    api.create(workloads, body)
-    finish(job)
-
-    def names() -> list[str]:
-        return [item["metadata"]["name"] for item in api.get(workloads)["items"]]
-
-    wait_for("the garbage collector", lambda: names() == ["horovodjob-prebuilt"])
-    assert job.wait_for_workload("Finished")["reason"] == "Succeeded"
-
-
 # ---- Kueue comes and goes ------------------------------------------------------------------------------------
 
 
@@ -401,10 +289,7 @@ def test_a_job_outlives_kueue_and_another_one_waits_for_it(
     finish(waiting)
 
 
-@pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_job_ends_while_the_webhook_of_its_workload_is_down(
-    queue: Queue, operator: Operator, kueue: Kueue, is_restarted: bool
-) -> None:
+def test_a_job_ends_while_the_webhook_of_its_workload_is_down(queue: Queue, operator: Operator, kueue: Kueue) -> None:
     job = queue.submit().advance_to("Running")
     job.wait_for_workload("PodsReady")
     kueue.kill()
@@ -416,9 +301,8 @@ def test_a_job_ends_while_the_webhook_of_its_workload_is_down(
     assert "keeps trying" in message
     assert "webhook" in message
     wait_for("the workers to end", lambda: set(job.pods()) == {"launcher"})
-    if is_restarted:
-        operator.kill()
-        operator.start()
+    operator.kill()
+    operator.start()
     kueue.start(**kueue.settings)
     job.wait_for_workload("Finished")
     wait_for("the condition to go", lambda: not job.condition("QuotaReleased"))
@@ -436,25 +320,6 @@ def test_kueue_that_queues_pods_one_by_one_is_named_with_the_remedy(queue: Queue
         assert refused.pods() == {}
     kueue.restart(**settings)
     finish(jobs[0])
-
-
-def test_a_job_without_a_queue_starts_at_once_where_kueue_manages_all_jobs(queue: Queue, kueue: Kueue) -> None:
-    kueue.restart(**kueue.settings, manageJobsWithoutQueueName=True)
-    finish(submit(queue.api, queue.namespace, "alone"))
-    job = queue.submit().advance_to("Running")
-    wait_for_balance(queue)
-    finish(job)
-
-
-def test_a_queue_of_the_older_version_of_the_api_admits_jobs(queue: Queue, api: Api) -> None:
-    older = f"/apis/{KUEUE}/v1beta1/namespaces/{queue.namespace}"
-    body = {"apiVersion": f"{KUEUE}/v1beta1", "kind": "LocalQueue", "metadata": {"name": "older"}}
-    api.create(f"{older}/localqueues", {**body, "spec": {"clusterQueue": queue.cluster_queue}})
-    job = queue.submit(labels={LABEL: "older"}).advance_to("Running")
-    (workload,) = api.items(f"{older}/workloads")
-    assert workload["metadata"]["ownerReferences"][0]["uid"] == job.uid
-    wait_for_balance(queue)
-    finish(job)
 
 
 async def test_only_an_administrator_lifts_a_hold(queue: Queue, api: Api, connection: ApiClient) -> None:
