@@ -199,3 +199,12 @@ def pruned(value: Any, schema: Object) -> Any:
     return (
         [pruned(inner, schema["items"]) for inner in value] if isinstance(value, list) and "items" in schema else value
     )
+
+
+def holds(stored: object, given: object) -> bool:
+    """Whether all given fields are stored; the API server may have added defaults."""
+    if isinstance(given, dict) and isinstance(stored, dict):
+        return all(key in stored and holds(stored[key], value) for key, value in given.items())
+    if isinstance(given, list) and isinstance(stored, list):
+        return len(given) == len(stored) and all(map(holds, stored, given))
+    return stored == given

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from crd.every_field import holds
 from support.api_client import JOBS, ROOT, Api
 
 FOLDER = ROOT / "manifests" / "examples"
@@ -58,12 +59,3 @@ def test_an_example_is_run_or_says_in_its_first_line_that_it_is_not(path: Path) 
 def test_the_tests_that_run_an_example_name_it(file: str) -> None:
     text = (ROOT / file).read_text()
     assert [name for name in RUN[file] if name not in text] == []
-
-
-def holds(stored: object, given: object) -> bool:
-    """Whether all given fields are stored; the API server may have added defaults."""
-    if isinstance(given, dict) and isinstance(stored, dict):
-        return all(key in stored and holds(stored[key], value) for key, value in given.items())
-    if isinstance(given, list) and isinstance(stored, list):
-        return len(given) == len(stored) and all(map(holds, stored, given))
-    return stored == given

@@ -56,20 +56,8 @@ def test_applied_manifests_have_no_diff(api: Api, manifests: Path, options: tupl
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_finished_job_that_is_applied_again_is_not_changed(api: Api, finished_job: Object) -> None:
-    before = api.get(f"{JOBS.format('default')}/{finished_job['metadata']['name']}")
-    after = apply_manifest(api, finished_job)
-    assert after == before
-    assert kstatus([after]) == ["Current"]
-
-
-def test_a_changed_manifest_of_a_running_job_is_rejected_with_the_documented_message(api: Api) -> None:
+def test_a_changed_manifest_is_rejected_with_the_documented_message(api: Api, finished_job: Object) -> None:
     assert_rejected(api, job("running-in-git"), FROZEN)
-
-
-def test_a_changed_manifest_of_a_finished_job_is_rejected_with_the_documented_message(
-    api: Api, finished_job: Object
-) -> None:
     assert_rejected(api, finished_job, ENDED)
 
 
