@@ -105,33 +105,13 @@ def test_a_report_alone_writes_no_status(cluster: FakeCluster) -> None:
     assert len(cluster.statuses) == before
 
 
-def test_time_in_suspension_is_outside(cluster: FakeCluster) -> None:
-    cluster.wait(100)
-    report(cluster, 80, 0, steps=80)
-    cluster.edit_run_policy(suspend=True)
-    cluster.reconcile()
-    cluster.remove_terminating_pods()
-    cluster.wait(100_000)
-    cluster.edit_run_policy(suspend=False)
-    cluster.start()
-    cluster.wait(100)
-    report(cluster, 160, 80, steps=80)
-    cluster.end_container("cifar-launcher", 0)
-    cluster.reconcile()
-    assert goodput(cluster).percent == pytest.approx(80, abs=1)
-
-
 def test_a_program_that_does_not_know_its_position_loses_no_steps(cluster: FakeCluster) -> None:
     cluster.wait(100)
     report(cluster, 80, None, steps=80)
-    fail(cluster)
-    cluster.remove_terminating_pods()
-    cluster.wait(20)
-    cluster.start()
+    restart(cluster)
     cluster.wait(100)
     report(cluster, 90, None, steps=90)
-    cluster.end_container("cifar-launcher", 0)
-    cluster.reconcile()
+    succeed(cluster)
     assert (goodput(cluster).seconds.steps, goodput(cluster).seconds.lost_steps) == (170, 0)
 
 
@@ -191,33 +171,21 @@ def test_a_delay_that_a_user_ends_counts_until_then(cluster: FakeCluster, ends: 
     assert (goodput(cluster).seconds.restart_delay, total_seconds(cluster)) == (7, 117)
 
 
-def test_steps_are_lost_although_an_attempt_between_completed_none(cluster: FakeCluster) -> None:
+def test_steps_of_all_earlier_attempts_are_lost_that_a_later_one_does_again(cluster: FakeCluster) -> None:
     cluster.wait(1000)
     report(cluster, 900, 0, steps=900)
     restart(cluster)
     cluster.wait(4000)
-    report(cluster, 0, None, setup=3600, stalled=400)
+    report(cluster, 0, None, setup=3600, stalled=400)  # it completed none
     restart(cluster, 30)
-    cluster.wait(30)
-    report(cluster, 0, None, setup=20)
-    cluster.wait(270)
+    cluster.wait(300)
     report(cluster, 700, 600, steps=100, setup=200)
+    restart(cluster, 60)
+    cluster.wait(400)
+    report(cluster, 700, 400, steps=300)  # the newest checkpoint is unusable
     succeed(cluster)
     found = goodput(cluster).seconds
-    assert (found.steps, found.lost_steps, found.setup, found.stalled) == (700, 300, 3800, 400)
-
-
-def test_steps_of_an_earlier_attempt_are_lost_too_if_the_newest_checkpoint_is_unusable(cluster: FakeCluster) -> None:
-    cluster.wait(1000)
-    report(cluster, 900, 0, steps=900)
-    restart(cluster)
-    cluster.wait(200)
-    report(cluster, 800, 600, steps=200)
-    restart(cluster)
-    cluster.wait(400)
-    report(cluster, 800, 400, steps=400)
-    succeed(cluster)
-    assert (goodput(cluster).seconds.steps, goodput(cluster).seconds.lost_steps) == (800, 300 + 400)
+    assert (found.steps, found.lost_steps, found.setup, found.stalled) == (700, 300 + 300, 3800, 400)
 
 
 @pytest.mark.parametrize("operator", ["same", "new"])
@@ -256,22 +224,6 @@ def test_a_status_of_an_earlier_release_is_continued(cluster: FakeCluster) -> No
     report(cluster, 1000, 600, steps=400)
     succeed(cluster)
     assert (goodput(cluster).seconds.steps, goodput(cluster).seconds.lost_steps) == (1000, 300)
-
-
-def test_a_program_cannot_report_more_time_than_has_passed(cluster: FakeCluster) -> None:
-    cluster.wait(1000)
-    report(cluster, 900, 0, steps=1e12, input=1e12)
-    cluster.edit_run_policy(backoff_limit=9)
-    cluster.reconcile()
-    assert total_seconds(cluster) == 1000
-    assert goodput(cluster).attempt.seconds.steps <= 1000
-    cluster.wait(100)
-    report(cluster, 1000, 0, steps=900, setup=100, input=100)
-    succeed(cluster)
-    found = goodput(cluster)
-    assert total_seconds(cluster) == 1100
-    assert (found.seconds.steps, found.seconds.input, found.attempt.percent) == (900, 100, 81.8)
-    assert sum(gpu_seconds(cluster.job, cluster.status).values()) == 8 * 1100
 
 
 def test_another_process_as_rank_0_of_an_elastic_job_loses_nothing(cluster: FakeCluster) -> None:
@@ -377,13 +329,10 @@ def test_sentences_name_the_causes_the_most_first() -> None:
     ("usage", "sentence"),
     [
         ({"seconds": {"steps": -1}}, "usage.seconds.steps: Input should be greater than or equal to 0"),
-        ({"seconds": {"steps": float("nan")}}, "usage.seconds.steps"),
         ({"seconds": {"input": float("inf")}}, "usage.seconds.input"),
         ({"seconds": {"input": 1e13}}, "usage.seconds.input"),
-        ({"seconds": {}, "steps": -1}, "usage.steps"),
         ({"seconds": {}, "firstStep": 0.5}, "usage.firstStep"),
         ({"seconds": {}, "slowestRank": {"rank": 0, "ratio": float("nan")}}, "usage.slowestRank.ratio"),
-        ({"seconds": {}, "slowestRank": {"rank": 0, "ratio": 0.5}}, "usage.slowestRank.ratio"),
         ({"seconds": {}, "slowestRank": {"rank": 0, "ratio": 2.0, "section": "x"}}, "usage.slowestRank.section"),
     ],
 )

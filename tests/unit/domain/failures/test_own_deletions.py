@@ -131,13 +131,6 @@ def test_a_worker_of_an_elastic_job_that_was_scaled_down_is_not_lost_when_it_is_
     assert (phase_of(cluster), cluster.status.errors, cluster.status.preemptions) == (Phase.RUNNING, (), 0)
 
 
-def test_a_worker_of_an_elastic_job_that_somebody_else_deletes_is_lost() -> None:
-    cluster = elastic_job()
-    cluster.update_pod("cifar-worker-1", is_terminating=True)
-    cluster.reconcile()
-    assert [error.pod for error in cluster.status.errors] == ["cifar-worker-1"]
-
-
 def test_the_workers_of_an_attempt_that_has_ended_are_no_evidence_when_their_launcher_is_gone() -> None:
     cluster = refused_job(3)
     cluster.reconcile()

@@ -106,8 +106,7 @@ def test_a_silence_makes_the_progress_unknown_and_ends_nothing(running: FakeClus
     assert running.status.phase is Phase.RUNNING
     assert progressing(running) == ("Unknown", "NoReports", TEXT)
     assert events_between(running.job, before, running.status) == ()
-    ready = running.status.condition(ConditionType.READY)
-    assert ready
+    ready = running.condition(ConditionType.READY)
     assert ready.status == "True"
 
     running.update_pod("cifar-worker-0", has_unready_node=True)

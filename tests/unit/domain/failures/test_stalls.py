@@ -45,12 +45,9 @@ def progressing(cluster: FakeCluster) -> tuple[str, str, str] | None:
     return (condition.status, condition.reason, condition.message) if condition else None
 
 
-def test_a_job_whose_program_reports_nothing_has_no_condition(running: FakeCluster) -> None:
-    assert progressing(running) is None
-
-
 def test_a_stall_is_a_condition_that_names_rank_worker_and_node_until_steps_go_on(running: FakeCluster) -> None:
     before = running.status
+    assert progressing(running) is None
     running.stall_report = report()
     running.reconcile()
     assert running.status.phase is Phase.RUNNING

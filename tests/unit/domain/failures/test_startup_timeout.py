@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from horovodjob.api.constants import ConditionType, Phase, Reason
+from horovodjob.api.constants import Phase, Reason
 from horovodjob_operator.domain.checks.backoff import requeue_at
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.pods.observed import KubeletEventReason, KubeletWarning
@@ -20,11 +20,6 @@ CAUSES = {
     "ImagePullBackOff": f"cannot get image trainer: {MISSING}",
     "FailedMount": f"cannot mount its volumes: {MISSING}",
 }
-
-
-def message_of(cluster: FakeCluster) -> str:
-    ready = cluster.status.condition(ConditionType.READY)
-    return ready.message if ready else ""
 
 
 def block(cluster: FakeCluster, cause: str) -> None:
@@ -57,7 +52,7 @@ def test_a_job_with_a_pod_that_cannot_start_frees_its_nodes_and_runs_when_the_ca
     assert all(pod.is_terminating for pod in cluster.pods.values())
     at = requeue_at(cluster.job, cluster.now)
     assert at is not None
-    assert message_of(cluster) == (
+    assert cluster.message == (
         f"pod {WORKER} could not start for scheduling.timeoutSeconds, 15 s: {CAUSES[cause]}; "
         f"all pods are deleted, and created again at {at:%H:%M:%SZ}"
     )
@@ -69,21 +64,6 @@ def test_a_job_with_a_pod_that_cannot_start_frees_its_nodes_and_runs_when_the_ca
     cluster.now, cluster.kubelet_warning = at, None
     cluster.start()
     assert (phase_of(cluster), cluster.status.attempt, cluster.status.restarts) == (Phase.RUNNING, 2, 0)
-
-
-def test_the_delay_grows_while_the_cause_remains() -> None:
-    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 15}))
-    delays = []
-    for _ in range(4):
-        block(cluster, "CreateContainerConfigError")
-        cluster.wait(15)
-        cluster.reconcile()
-        at = requeue_at(cluster.job, cluster.now)
-        assert at is not None
-        delays.append((at - cluster.now).total_seconds())
-        cluster.remove_terminating_pods()
-        cluster.now = at
-    assert [5 * 2**n <= delay <= 15 * 2**n for n, delay in enumerate(delays)] == [True] * 4
 
 
 def test_the_time_is_that_of_the_first_error_if_another_pod_cannot_start_later() -> None:
@@ -162,4 +142,4 @@ def test_a_pod_that_terminates_is_not_reported_as_one_that_cannot_start() -> Non
     cluster.update_pod(WORKER, is_terminating=True, deletion_timestamp=cluster.now)
     cluster.wait(10)
     cluster.reconcile()
-    assert message_of(cluster).startswith(f"waiting for pod {WORKER} to terminate, which node node1 should have")
+    assert cluster.message.startswith(f"waiting for pod {WORKER} to terminate, which node node1 should have")

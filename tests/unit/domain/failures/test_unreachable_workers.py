@@ -38,20 +38,6 @@ def test_a_worker_is_no_host_while_init_containers_run_or_its_image_is_pulled(si
     assert cluster.pods["cifar-launcher"].hosts.count("slots=1") == 2
 
 
-def test_a_new_worker_of_an_elastic_job_is_no_host_before_its_container_has_started() -> None:
-    cluster = FakeCluster(training_job(elastic={"minReplicas": 1, "maxReplicas": 3}))
-    cluster.start()
-    cluster.scale(3)
-    cluster.reconcile()
-    cluster.schedule_pods()
-    cluster.update_pod("cifar-worker-2", has_pending_container=True)
-    cluster.reconcile()
-    assert cluster.pods["cifar-launcher"].hosts.count("slots=1") == 2
-    cluster.update_pod("cifar-worker-2", has_pending_container=False)
-    cluster.reconcile()
-    assert cluster.pods["cifar-launcher"].hosts.count("slots=1") == 3
-
-
 def launched(**spec: Any) -> FakeCluster:
     cluster = FakeCluster(training_job(**spec))
     cluster.start()
@@ -86,14 +72,7 @@ def test_a_worker_that_the_launcher_cannot_reach_counts_as_a_disruption_and_is_r
         message,
     )
     assert deleted(cluster) == {"cifar-launcher", "cifar-worker-1"}
-
-
-def test_the_next_attempt_waits_until_the_unreachable_worker_is_deleted() -> None:
-    cluster = launched()
     kept = cluster.pods["cifar-worker-0"].uid
-    fail(cluster, "cifar-worker-1")
-    cluster.wait(10)
-    cluster.reconcile()
     del cluster.pods["cifar-launcher"]
     cluster.wait(60)
     cluster.reconcile()
@@ -122,8 +101,7 @@ def test_an_unreachable_worker_fails_the_job_if_the_policy_is_fail() -> None:
     fail(cluster, "cifar-worker-1")
     cluster.wait(10)
     cluster.reconcile()
-    failed = cluster.status.condition(ConditionType.FAILED)
-    assert failed is not None
+    failed = cluster.condition(ConditionType.FAILED)
     assert (cluster.status.phase, failed.reason) == (Phase.FAILED, Reason.NODE_LOST)
 
 
@@ -172,9 +150,7 @@ def test_the_address_of_a_worker_whose_node_does_not_report_is_not_published() -
     cluster.schedule_pods()
     cluster.update_pod("cifar-worker-1", has_unready_node=True)
     cluster.reconcile()
-    ready = cluster.status.condition(ConditionType.READY)
-    assert ready is not None
-    assert ready.message == "waiting for node node1 of pod cifar-worker-1, which does not report to Kubernetes"
+    assert cluster.message == "waiting for node node1 of pod cifar-worker-1, which does not report to Kubernetes"
     assert cluster.pods["cifar-launcher"].hosts == ""
     cluster.update_pod("cifar-worker-1", has_unready_node=False)
     cluster.reconcile()

@@ -1,21 +1,23 @@
 """The lifecycle of a job: phases, hosts, clean-up and events."""
 
-from typing import Any
-
 import pytest
 
 from horovodjob.api.constants import ConditionType, Phase
 from horovodjob_operator.domain.events import events_between
-from horovodjob_operator.domain.pods.pod_facts import owned_pod
 from horovodjob_operator.domain.status import Urgency, status_with_error, urgency
 from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
 
 
-def test_a_successful_job_has_four_phases(running: FakeCluster) -> None:
+def test_a_successful_job_has_four_phases_and_its_last_status_stays(running: FakeCluster) -> None:
     running.end_container("cifar-launcher", 0)
     running.reconcile()
     assert running.phases == [Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.SUCCEEDED]
     assert running.status.exit_code == 0
+    final = running.status
+    running.pods.clear()
+    running.wait(9999)
+    running.reconcile()
+    assert running.status == final
 
 
 def test_hosts_are_published_when_every_worker_has_an_address() -> None:
@@ -48,14 +50,7 @@ def test_a_launcher_that_hosts_ranks_is_replica_0(replicas: int) -> None:
     assert cluster.status.workers_ready == f"{replicas}/{replicas}"
 
 
-def test_workers_are_deleted_and_the_launcher_stays_when_the_job_has_succeeded(running: FakeCluster) -> None:
-    running.end_container("cifar-launcher", 0)
-    running.reconcile()
-    running.remove_terminating_pods()
-    assert set(running.pods) == {"cifar-launcher"}
-
-
-@pytest.mark.parametrize(("policy", "left"), [("All", 0), ("None", 3)])
+@pytest.mark.parametrize(("policy", "left"), [("Running", 1), ("All", 0), ("None", 3)])
 def test_clean_pod_policy_selects_the_pods_to_delete(policy: str, left: int) -> None:
     cluster = FakeCluster(training_job(runPolicy={"cleanPodPolicy": policy}))
     cluster.start()
@@ -63,16 +58,6 @@ def test_clean_pod_policy_selects_the_pods_to_delete(policy: str, left: int) -> 
     cluster.reconcile()
     cluster.remove_terminating_pods()
     assert len(cluster.pods) == left
-
-
-def test_a_finished_job_stays_finished_after_its_pods_are_deleted(running: FakeCluster) -> None:
-    running.end_container("cifar-launcher", 0)
-    running.reconcile()
-    final = running.status
-    running.pods.clear()
-    running.wait(9999)
-    running.reconcile()
-    assert running.status == final
 
 
 def test_the_observed_generation_of_a_finished_job_follows_its_spec(running: FakeCluster) -> None:
@@ -105,6 +90,8 @@ def test_changes_of_counts_alone_are_not_significant() -> None:
 
 
 def test_each_transition_has_its_event_once(running: FakeCluster) -> None:
+    at_once = events_between(running.job, training_job().status, running.status)
+    assert [event.reason for event in at_once] == ["Started"], "none about pods that it has already"
     running.end_container("cifar-launcher", 0)
     running.reconcile()
     reasons = [
@@ -113,33 +100,3 @@ def test_each_transition_has_its_event_once(running: FakeCluster) -> None:
         for event in events_between(running.job, old, new)
     ]
     assert reasons == ["Created", "Admitted", "Started", "Succeeded"]
-
-
-def test_a_job_that_runs_at_once_has_no_event_of_its_pods(running: FakeCluster) -> None:
-    first, second = training_job().status, running.status
-    assert [event.reason for event in events_between(running.job, first, second)] == ["Started"]
-
-
-def raw_launcher(*states: tuple[str, dict[str, Any]], phase: str = "Running") -> dict[str, Any]:
-    labels = {"horovodjob.dev/job": "cifar", "horovodjob.dev/role": "launcher"}
-    labels |= {"horovodjob.dev/replica-index": "0", "horovodjob.dev/attempt": "1"}
-    metadata = {"name": "cifar-launcher", "namespace": "team", "uid": "u", "labels": labels}
-    return {
-        "metadata": metadata,
-        "status": {"phase": phase, "containerStatuses": [{"name": name, "state": state} for name, state in states]},
-    }
-
-
-def test_a_job_has_finished_when_its_main_container_ends_while_a_sidecar_runs(running: FakeCluster) -> None:
-    own = ("launcher", {"terminated": {"exitCode": 0, "reason": "Completed"}})
-    seen = owned_pod(raw_launcher(own, ("proxy", {"running": {}})))
-    assert seen is not None
-    running.update_pod(
-        "cifar-launcher",
-        phase=seen.pod.phase,
-        termination=seen.pod.termination,
-        has_running_sidecars=seen.pod.has_running_sidecars,
-    )
-    running.reconcile()
-    assert phase_of(running) is Phase.SUCCEEDED
-    assert running.pods["cifar-launcher"].is_stopping

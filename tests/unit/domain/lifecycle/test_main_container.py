@@ -114,6 +114,21 @@ def test_a_launcher_that_ended_with_0_beside_a_failed_sidecar_while_the_operator
     assert (phase_of(cluster), cluster.status.attempt, cluster.status.errors) == (Phase.SUCCEEDED, 1, ())
 
 
+def test_a_job_has_finished_when_its_main_container_ends_while_a_sidecar_runs() -> None:
+    cluster = FakeCluster(training_job())
+    cluster.start()
+    seen = pod(Role.LAUNCHER, ended(0), RUNNING)
+    cluster.update_pod(
+        "cifar-launcher",
+        phase=seen.phase,
+        termination=seen.termination,
+        has_running_sidecars=seen.has_running_sidecars,
+    )
+    cluster.reconcile()
+    assert phase_of(cluster) is Phase.SUCCEEDED
+    assert cluster.pods["cifar-launcher"].is_stopping
+
+
 def test_a_prepared_worker_with_an_ended_sidecar_is_a_host() -> None:
     cluster = FakeCluster(training_job(preparation={"command": "true"}))
     cluster.reconcile()

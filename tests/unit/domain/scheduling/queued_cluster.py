@@ -57,14 +57,14 @@ class QueuedCluster(FakeCluster):
         return JobContext(job, observed, self.now, self.job.spec.worker.replicas - job.spec.worker.replicas)
 
     @property
-    def message(self) -> str:
-        ready = self.status.condition(ConditionType.READY)
-        return ready.message if ready else ""
+    def stored(self) -> Workload:
+        """The Workload that the job has."""
+        assert self.workload is not None
+        return self.workload
 
     @property
     def reason(self) -> str:
-        ready = self.status.condition(ConditionType.READY)
-        return ready.reason if ready else ""
+        return self.condition(ConditionType.READY).reason
 
     def _report(self, writes: list[int]) -> Outcome | None:
         status, _ = next_status(self.context)

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from horovodjob.api.constants import ConditionType, Phase
+from horovodjob.api.constants import Phase
 from horovodjob_operator.domain.autoscaler import AutoscalerEvent, AutoscalerReason
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.table import compute_outcome
@@ -33,18 +33,12 @@ def waiting_job(event: AutoscalerEvent | None = None, **facts: str) -> FakeClust
     return cluster
 
 
-def message(cluster: FakeCluster) -> str:
-    ready = cluster.status.condition(ConditionType.READY)
-    assert ready is not None
-    return ready.message
-
-
 def test_a_job_waits_longer_than_its_timeout_for_nodes_that_are_on_their_way() -> None:
     cluster = waiting_job(TRIGGERED)
     cluster.wait(30 + 20 * 60 - 1)
     cluster.reconcile()
     assert (cluster.status.phase, cluster.status.attempt) == (Phase.QUEUED, 1)
-    assert message(cluster) == (
+    assert cluster.message == (
         f"waiting for nodes: {NO_NODE.rstrip('.')}; nodes are on their way since 12:00:30Z, and are waited for until "
         f"12:20:30Z ({TRIGGERED.message})"
     )
@@ -83,7 +77,7 @@ def test_a_job_without_hope_of_a_node_says_why_and_keeps_its_timeout(
     cluster.wait(59)
     cluster.reconcile()
     news = f"{NO_NODE.rstrip('.')}; the autoscaler adds no node{cause} ({words})"
-    assert message(cluster) == f"waiting for nodes: {news}"
+    assert cluster.message == f"waiting for nodes: {news}"
     cluster.wait(1)
     cluster.reconcile()
     assert cluster.status.attempt == 2
@@ -100,7 +94,7 @@ def test_nodes_of_a_provisioning_request_are_on_their_way_when_the_pod_is_create
     cluster.wait(20 * 60 - 1)
     cluster.reconcile()
     assert cluster.status.attempt == 1
-    assert message(cluster).endswith(
+    assert cluster.message.endswith(
         "nodes are on their way since 12:00:00Z, and are waited for until 12:20:00Z (ProvisioningRequest cifar-1 is "
         "provisioned)"
     )
@@ -135,7 +129,7 @@ def test_pods_that_kueue_queues_a_second_time_are_named_with_the_remedy() -> Non
     blocked = "Scheduling is blocked due to non-empty scheduling gates"
     cluster.update_pod(LAST, has_kueue_gate=True, unschedulable_message=blocked)
     cluster.reconcile()
-    assert message(cluster) == (
+    assert cluster.message == (
         f"waiting for nodes: Kueue queues pod {LAST} by itself, apart from its job (scheduling gate "
         "kueue.x-k8s.io/admission): list HorovodJob.v1beta1.horovodjob.dev in integrations.externalFrameworks of "
         "Kueue's configuration"

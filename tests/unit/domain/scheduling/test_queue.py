@@ -53,8 +53,7 @@ def late() -> QueuedCluster:
 
 def condition(cluster: QueuedCluster, type_: str) -> tuple[bool, str]:
     """Status and reason of a condition of the Workload."""
-    workload = cluster.workload
-    assert workload is not None
+    workload = cluster.stored
     found = workload.conditions[type_]
     return found.is_true, found.reason
 
@@ -75,43 +74,41 @@ def pod_sets(cluster: QueuedCluster) -> dict[str, Any]:
 def test_a_job_that_enters_its_queue_has_one_event_and_one_when_it_is_admitted(waiting: QueuedCluster) -> None:
     waiting.make_wait()
     waiting.reconcile()
+    queued = waiting.status
     waiting.admit()
     waiting.reconcile()
     statuses = [waiting.job.status.model_copy(update={"phase": None}), *waiting.statuses]
     events = [event for old, new in pairwise(statuses) for event in events_between(waiting.job, old, new)]
     assert [event.reason for event in events] == [EventReason.QUEUED, EventReason.CREATED]
     assert "admitted by queue gpus of ClusterQueue team, flavors spot" in events[1].note
-
-
-def test_the_event_of_a_queued_job_that_runs_at_once_names_its_admission(waiting: QueuedCluster) -> None:
-    waiting.make_wait()
-    waiting.reconcile()
-    queued = waiting.job.status
-    waiting.admit()
     waiting.run_to_running()
-    (event,) = events_between(waiting.job, queued, waiting.job.status)
+    (event,) = events_between(waiting.job, queued, waiting.status)
     assert event.reason == EventReason.STARTED
-    assert event.note.startswith("admitted by queue gpus of ClusterQueue team, flavors spot: ")
+    assert event.note.startswith("admitted by queue gpus of ClusterQueue team, flavors spot: "), "if it runs at once"
 
 
 def test_a_waiting_workload_follows_the_job(waiting: QueuedCluster) -> None:
     waiting.label(queue_name="other", priority_class="urgent", max_exec_time_seconds="60")
     waiting.reconcile()
-    workload = waiting.workload
-    assert workload is not None
+    workload = waiting.stored
     assert (workload.queue_name, workload.max_execution_seconds) == ("other", 60)
     assert workload.priority_class == ("WorkloadPriorityClass", "urgent")
 
 
-def test_the_limit_of_the_execution_time_must_be_a_number() -> None:
-    job = queued_job(labels={"kueue.x-k8s.io/max-exec-time-seconds": "1h"})
-    with pytest.raises(InvalidJob, match="max-exec-time-seconds is '1h': it must be a number of seconds above 0"):
-        job_workload(job, 0)
-
-
-def test_a_label_that_can_name_no_queue_is_refused() -> None:
-    with pytest.raises(InvalidJob, match="queue-name is 'Team_A': it must be the name of a LocalQueue"):
-        job_workload(queued_job("Team_A"), 0)
+@pytest.mark.parametrize(
+    ("queue", "labels", "sentence"),
+    [
+        (
+            "gpus",
+            {"kueue.x-k8s.io/max-exec-time-seconds": "1h"},
+            "seconds is '1h': it must be a number of seconds above",
+        ),
+        ("Team_A", {}, "queue-name is 'Team_A': it must be the name of a LocalQueue"),
+    ],
+)
+def test_a_label_that_kueue_would_refuse_is_one_sentence(queue: str, labels: dict[str, str], sentence: str) -> None:
+    with pytest.raises(InvalidJob, match=sentence):
+        job_workload(queued_job(queue, labels), 0)
 
 
 def test_the_time_in_the_queue_counts_for_no_deadline() -> None:
@@ -236,8 +233,7 @@ def test_only_an_administrator_ends_a_hold(running: QueuedCluster, attempt: Call
     hold(running)
     attempt(running)
     running.reconcile()
-    workload = running.workload
-    assert workload is not None
+    workload = running.stored
     assert (workload.is_active, workload.has_reservation, running.pods) == (False, False, {})
     assert (phase_of(running), running.reason) == (Phase.QUEUED, "Deactivated")
 
@@ -247,8 +243,7 @@ def test_a_hold_outlives_the_delay_after_a_scheduling_timeout(late: QueuedCluste
     hold(late, reason="SchedulingTimeout")
     late.wait(60)
     late.reconcile()
-    workload = late.workload
-    assert workload is not None
+    workload = late.stored
     assert (workload.is_active, workload.has_reservation, late.pods) == (False, False, {})
     assert late.reason == "Deactivated"
 
@@ -307,9 +302,7 @@ def test_a_running_job_that_gets_another_queue_keeps_its_quota_and_says_so(runni
     running.reconcile()
     running.remove_terminating_pods()
     running.reconcile()
-    workload = running.workload
-    assert workload is not None
-    assert workload.queue_name == "other"
+    assert running.stored.queue_name == "other"
 
 
 # ---- giving quota back ---------------------------------------------------------------------------------------------
@@ -322,14 +315,10 @@ def test_an_elastic_job_that_shrinks_gives_the_quota_back_when_its_workers_are_g
     cluster.run_to_running()
     cluster.scale(1)
     cluster.reconcile()
-    workload = cluster.workload
-    assert workload is not None
-    assert workload.reclaimable == {}
+    assert cluster.stored.reclaimable == {}
     cluster.remove_terminating_pods()
     cluster.reconcile()
-    workload = cluster.workload
-    assert workload is not None
-    assert workload.reclaimable == {"worker": 2}
+    assert cluster.stored.reclaimable == {"worker": 2}
     cluster.scale(3)
     cluster.reconcile()
     assert "the queue has admitted 1 of 3 workers" in cluster.message
@@ -381,9 +370,7 @@ def test_the_prebuilt_workload_of_multikueue_is_neither_changed_nor_deleted(wait
     del waiting.raw["metadata"]["labels"]["horovodjob.dev/spec-hash"]
     waiting.label(queue_name="other")
     waiting.reconcile()
-    workload = waiting.workload
-    assert workload is not None
-    assert workload.queue_name == "gpus"
+    assert waiting.stored.queue_name == "gpus"
     waiting.admit()
     waiting.run_to_running()
     assert phase_of(waiting) is Phase.RUNNING

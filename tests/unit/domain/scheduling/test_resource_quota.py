@@ -115,16 +115,6 @@ def test_two_elastic_jobs_share_what_is_left_and_a_full_quota_is_named() -> None
     assert message(*jobs, quotas=quotas) == sentence
 
 
-def test_a_turn_is_at_last_longer_than_any_job() -> None:
-    large = job("large", 9)
-    begins = [NOON + timedelta(minutes=20 * (2**turn - 1)) for turn in range(16)]
-    ends = [begin + timedelta(minutes=10 * 2**turn) for turn, begin in enumerate(begins)]
-    for begin, end in zip(begins, ends, strict=True):
-        assert large.keeps_room(begin)
-        assert not large.keeps_room(end)
-    assert ends[-1] - begins[-1] > timedelta(days=200)
-
-
 def test_a_job_keeps_room_only_in_the_quotas_that_it_needs() -> None:
     high, low = PodUsage(POD.amounts, priority_class="high"), PodUsage(POD.amounts, priority_class="low")
 
@@ -157,8 +147,8 @@ def test_a_quota_that_its_controller_has_not_counted_has_no_room() -> None:
         ({"scopes": ["NotBestEffort"]}, True),
         ({"scopes": ["Terminating"]}, False),
         ({"scopes": ["NotTerminating"]}, True),
-        ({"scopes": ["NotTerminating", "BestEffort"]}, False),
         ({"scopes": ["CrossNamespacePodAffinity"]}, False),
+        ({"scopes": ["NotTerminating", "BestEffort"]}, False),
         ({"scopes": ["VolumeAttributesClass"]}, False),
         ({"scopes": ["PriorityClass"]}, True),
         ({"operator": "In", "values": ["high"]}, True),
