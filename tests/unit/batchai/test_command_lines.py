@@ -88,17 +88,18 @@ def test_any_command_line_is_parsed_like_a_shell_or_rejected(line: str) -> None:
     [
         ("python a.py > out 2>&1", "exec python a.py > out 2>&1"),
         ("python a.py; echo end", "python a.py; echo end"),
-        ("python a.py | tee log", "python a.py | tee log"),
         ("cd /x", "cd /x"),
         ("A=1 python a.py", "A=1 python a.py"),
         ("python $HOME/a.py", "exec python $HOME/a.py"),
         ("python `pwd`/a.py $(id -u)", "exec python `pwd`/a.py $$(id -u)"),
         ("ls *.py", "exec ls *.py"),
+        ("source /opt/env && ./train", "source /opt/env && ./train"),
     ],
 )
 def test_a_single_shell_becomes_the_program(line: str, text: str) -> None:
     document = small(horovodSettings=None, customMpiSettings={"commandLine": line})
-    assert spec_of(document)["command"] == ["/bin/sh", "-c", text]
+    shell = "/bin/bash" if text.startswith("source") else "/bin/sh"
+    assert spec_of(document)["command"] == [shell, "-c", text]
 
 
 def test_a_script_with_arguments_that_need_a_shell_runs_in_one() -> None:
@@ -106,11 +107,6 @@ def test_a_script_with_arguments_that_need_a_shell_runs_in_one() -> None:
     spec = spec_of(small(horovodSettings=settings))
     assert spec["command"] == ["/bin/sh", "-c", f"exec python {ROOT}/share/train.py --rank $OMPI_COMM_WORLD_RANK > log"]
     assert "script" not in spec
-
-
-def test_bash_syntax_runs_in_bash() -> None:
-    document = small(horovodSettings=None, customMpiSettings={"commandLine": "source /opt/env && ./train"})
-    assert spec_of(document)["command"] == ["/bin/bash", "-c", "source /opt/env && ./train"]
 
 
 @pytest.mark.parametrize("args", ["'open", '"open', "end\\"])

@@ -28,10 +28,6 @@ def test_every_name_leaves_room_for_the_index_of_a_worker(name: str, length: int
     assert len(f"{resource_name(name)}-worker-9999") <= 63
 
 
-def test_the_longest_name_leaves_room_for_the_index_of_the_last_worker() -> None:
-    assert len(f"{resource_name('x' * 64)}-worker-9999") == 63
-
-
 def test_two_long_names_remain_different() -> None:
     names = ["experiment_" * 6 + end for end in ("a", "b")]
     assert len({resource_name(name) for name in names}) == 2

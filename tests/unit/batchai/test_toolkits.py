@@ -28,22 +28,14 @@ def test_a_python_script_of_chainer_and_cntk_becomes_the_command_of_each_rank(ke
     assert spec["worker"]["slots"] == 2
 
 
-def test_pytorch_with_mpi_becomes_the_command_of_each_rank() -> None:
-    document = toolkit("pyTorchSettings", **SCRIPT, communicationBackend="MPI")
-    assert spec_of(document)["command"] == ["python", PATH]
-
-
-def test_an_mpi_command_becomes_the_command_of_each_rank() -> None:
-    spec = spec_of(toolkit("customMpiSettings", commandLine=f"python -u {ROOT}/share/train.py --all", processCount=2))
-    assert spec["command"] == ["python", "-u", PATH, "--all"]
-
-
 def test_a_custom_toolkit_runs_in_a_launcher_that_hosts_ranks() -> None:
     line = f"mpirun --hostfile $AZ_BATCHAI_MPI_HOST_FILE --allow-run-as-root python {ROOT}/share/train.py"
     spec = spec_of(toolkit("customToolkitSettings", commandLine=line))
     assert spec["launcherCommand"][:3] == ["mpirun", "--hostfile", "$(AZ_BATCHAI_MPI_HOST_FILE)"]
     assert spec["launcher"] == {"asWorker": True}
     assert spec["worker"] == {"replicas": 2}
+    document = toolkit("customToolkitSettings", commandLine=line)
+    assert spec_of(document, as_worker=False)["launcher"] == {"asWorker": False}
 
 
 def test_excluded_network_interfaces_are_not_repeated() -> None:
@@ -68,9 +60,7 @@ def test_tensorflow_on_one_node_without_parameter_servers_becomes_a_script() -> 
     ("nodes", "settings", "field"),
     [
         (2, {"parameterServerCount": 1, "workerCount": 1}, ".parameterServerCount"),
-        (1, {"parameterServerCount": "1"}, ".parameterServerCount"),
         (1, {"parameterServerCommandLineArgs": "--job_name=ps"}, ".parameterServerCommandLineArgs"),
-        (2, {"workerCount": 2}, ".workerCount"),
         (1, {"workerCount": 4}, ".workerCount"),
         (2, {"workerCount": 1}, ".workerCount"),
         (2, {}, ""),
@@ -93,7 +83,6 @@ def test_distributed_tensorflow_is_rejected_at_the_field_that_requests_it(
         ("caffeSettings", {"configFilePath": "a.prototxt"}, "", "PyTorch"),
         ("caffe2Settings", SCRIPT, "", "Kubeflow Trainer"),
         ("pyTorchSettings", SCRIPT | {"communicationBackend": "gloo"}, ".communicationBackend", "Kubeflow Trainer"),
-        ("pyTorchSettings", SCRIPT | {"communicationBackend": "TCP"}, ".communicationBackend", "Kubeflow Trainer"),
         ("pyTorchSettings", SCRIPT, ".communicationBackend", "MPI"),
     ],
 )
@@ -146,7 +135,6 @@ def test_an_option_sets_the_pod_security_level() -> None:
     [
         ("apt update; apt install -y mpi-default-dev mpi-default-bin", True),
         ("apt-get install -y libopenmpi-dev openssh-client", True),
-        ("conda install -y openmpi", True),
         ("sh $AZ_BATCHAI_JOB_MOUNT_ROOT/share/install_mpi.sh", True),
         ("apt-get install -y intel-mpi-2018.3 mpich", True),
         ("pip install mpi4py", False),
@@ -160,12 +148,6 @@ def test_the_launcher_hosts_ranks_where_the_preparation_installs_mpi(command: st
     assert ("launcher.asWorker is true" in warnings(document)) is installs_mpi
     assert spec_of(document, as_worker=False)["launcher"] == {"asWorker": False}
     assert "asWorker" not in warnings(document, as_worker=False)
-
-
-def test_a_custom_toolkit_hosts_ranks_in_its_launcher_unless_an_option_says_otherwise() -> None:
-    document = toolkit("customToolkitSettings", commandLine="mpirun -np 2 ./a")
-    assert spec_of(document)["launcher"] == {"asWorker": True}
-    assert spec_of(document, as_worker=False)["launcher"] == {"asWorker": False}
 
 
 @pytest.mark.parametrize("command", ["apt update; apt install -y git", "sudo true", "cd /x && pip install keras git"])
@@ -196,8 +178,8 @@ def test_a_preparation_with_bash_syntax_runs_in_bash() -> None:
         ("apt update; apt install mpi-default-dev mpi-default-bin -y; pip install keras horovod", False),
         ("sudo apt-get -y install openmpi-bin openssh-server && pip3 install 'horovod[tensorflow]==0.13' keras", False),
         ("apt update; apt install -y git; pip install keras", True),
-        ("pip install keras; ./fetch-data", True),
         ("pip install 'keras", True),
+        ("pip install keras; ./fetch-data", True),
     ],
 )
 def test_a_preparation_that_installs_packages_of_the_trainer_image_is_removed(command: str, is_kept: bool) -> None:

@@ -117,21 +117,6 @@ def test_the_program_is_found_in_every_form_of_the_mpirun_command_line(command: 
     assert "mpi" not in spec
 
 
-@pytest.mark.parametrize(
-    ("option", "args"),
-    [
-        (["-mca", "plm_rsh_args", "-p 2222"], None),
-        (["--hostfile", "/etc/mpi/hostfile"], None),
-        (["-mca", "btl_tcp_if_include", "eth1"], ["-mca", "btl_tcp_if_include", "eth1"]),
-        (["--tag-output"], ["--tag-output"]),
-        (["--oversubscribe", "-v"], ["--oversubscribe", "-v"]),
-    ],
-)
-def test_relevant_options_stay_options_of_mpirun(option: list[str], args: list[str] | None) -> None:
-    spec = spec_of(mpijob(["mpirun", *option, "python", "a.py"]))
-    assert spec.get("mpi", {}).get("args") == args
-
-
 @pytest.mark.parametrize("option", [["--bind-to", "core"], ["-mca", "btl_tcp_if_exclude", "lo"], ["-H", "a,b"]])
 def test_an_unsupported_option_causes_a_warning(option: list[str]) -> None:
     document = mpijob(["mpirun", *option, "python", "a.py"])
@@ -289,13 +274,6 @@ def test_fields_of_one_role_stay_in_its_template() -> None:
     assert side == {"name": "side", "image": "example/side:1"}
 
 
-def test_an_exported_variable_of_the_launcher_becomes_a_variable_of_every_rank() -> None:
-    document = mpijob(["mpirun", "-x", "TOKEN", "a"])
-    reference = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "tokens", "key": "a"}}}
-    container(document, "Launcher")["env"] = [reference]
-    assert spec_of(document)["env"] == [reference]
-
-
 @pytest.mark.parametrize(
     ("fields", "level"),
     [
@@ -311,24 +289,6 @@ def test_pods_run_as_root_where_those_of_the_mpijob_did(fields: Object, level: s
     assert "podSecurity" not in spec_of(document)
     container(document, "Worker")["securityContext"] = {"runAsUser": 0}
     assert spec_of(document)["podSecurity"] == "Baseline"
-
-
-def test_a_field_that_is_not_converted_causes_a_warning_with_its_path() -> None:
-    document = mpijob(sshAuthMountPath="/root/.ssh", launcherCreationPolicy="WaitForWorkersReady", hosts=2)
-    document["spec"]["mpiReplicaSpecs"]["Worker"]["restartPolicy"] = "ExitCode"
-    pod(document, "Worker")["hostname"] = "w"
-    container(document, "Worker").update(readinessProbe={"exec": {}}, command=["./start-worker"])
-    worker = "spec.mpiReplicaSpecs.Worker"
-    paths = {warning.partition(":")[0] for warning in converted(document).warnings}
-    assert paths >= {
-        "spec.sshAuthMountPath",
-        "spec.launcherCreationPolicy",
-        "spec.hosts",
-        f"{worker}.restartPolicy",
-        f"{worker}.template.spec.hostname",
-        f"{worker}.template.spec.containers[0].readinessProbe",
-        f"{worker}.template.spec.containers[0].command",
-    }
 
 
 def test_the_main_container_of_version_1_can_be_named() -> None:
