@@ -26,6 +26,10 @@ case "$*" in
 esac
 """
 T4 = "Standard NCASv3_T4 Family"
+RESTRICTED = az.subscription()["skus"]
+RESTRICTED["Standard_NC4as_T4_v3"]["restrictions"] = [
+    {"type": "Location", "reasonCode": "NotAvailableForSubscription", "values": ["eastus"]}
+]
 
 
 @dataclass
@@ -37,7 +41,7 @@ class Machine:
     def set_up(self, **subscription: Any) -> None:
         programs = self.directory / "bin"
         programs.mkdir(exist_ok=True)
-        (programs / "az").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{az.__file__}" "$@"\n')
+        (programs / "az").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m support.azure_fakes.az "$@"\n')
         for name in ("kubectl", "helm", "hvj"):
             (programs / name).write_text(RECORD)
         for program in programs.iterdir():
@@ -60,6 +64,8 @@ class Machine:
         environment = {
             "PATH": f"{self.directory / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "FAKE_AZ": str(self.state_file),
+            "PYTHONPATH": str(ROOT / "tests"),
+            "PYTHONPYCACHEPREFIX": sys.pycache_prefix or "",  # the fake starts a hundred times
             "CALLS": str(self.directory / "calls"),
         }
         command = [str(SCRIPTS / script), *arguments]
@@ -91,13 +97,18 @@ def machine(tmp_path: Path) -> Callable[..., Machine]:
     return with_subscription
 
 
-def test_one_command_leads_from_a_subscription_to_the_curves_of_a_job(machine: Callable[..., Machine]) -> None:
-    here = machine()
+def test_up_leads_to_the_curves_of_a_job_again_adds_gpus_and_down_deletes_all(machine: Callable[..., Machine]) -> None:
+    here = machine(build_error="trainer")
+    first = here.run("up.sh")
+    assert (first.returncode, "the image trainer was not built" in first.stderr) == (1, True)
+    here.change(build_error=None)
     done = here.run("up.sh")
     assert done.returncode == 0, done.stderr
     state, calls = here.state, here.calls().splitlines()
     assert state["pools"] == ["system", "cpunp"]
     assert state["images"] == ["horovodjob/operator:0.1.0", "horovodjob/trainer:0.1.0"]
+    for created in (["deployment", "group", "create"], ["group", "create"]):
+        assert len([call for call in state["calls"] if call[: len(created)] == created]) == 1, "only what is not done"
     (deployment,) = state["deployments"].values()
     assert deployment["properties"]["parameters"]["userObjectId"] == "the-user"
     (install,) = [call for call in calls if call.startswith("helm ")]
@@ -117,31 +128,20 @@ def test_one_command_leads_from_a_subscription_to_the_curves_of_a_job(machine: C
     assert made["metadata"]["namespace"] == "training"
     assert "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share/digits" in spec.argv
 
-
-def test_a_second_run_repeats_only_what_is_not_done(machine: Callable[..., Machine]) -> None:
-    here = machine()
-    here.change(build_error="trainer")
-    first = here.run("up.sh")
-    assert first.returncode == 1
-    assert "the image trainer was not built" in first.stderr
-    here.change(build_error=None)
-    assert here.run("up.sh").returncode == 0
-    state = here.state
-    assert state["images"] == ["horovodjob/operator:0.1.0", "horovodjob/trainer:0.1.0"]
-    assert len([call for call in state["calls"] if call[:3] == ["deployment", "group", "create"]]) == 1
-    assert len([call for call in state["calls"] if call[:2] == ["group", "create"]]) == 1
-
-
-def test_a_gpu_pool_is_added_later_with_its_image_and_the_device_plugin(machine: Callable[..., Machine]) -> None:
-    here = machine()
-    assert here.run("up.sh").returncode == 0
     # The nodes of the pools that exist use the quota.
     here.change(quotas=here.state["quotas"] | {"standardDSv5Family": [12, 12], "cores": [28, 12]})
-    done = here.run("up.sh", "--gpu")
+    done = here.run("up.sh", "--gpu", "--email", "a@example.com")
     assert done.returncode == 0, done.stderr
     assert here.state["pools"] == ["system", "cpunp", "gpunp"]
     assert "horovodjob/trainer-gpu:0.1.0" in here.state["images"]
     assert "manifests/aks/nvidia-device-plugin.yaml" in here.calls()
+
+    assert here.state["budgets"] == {"horovod": ["horovod"]}
+    refused = here.run("down.sh", answer="yes\n")
+    assert (refused.returncode, "nothing is deleted" in refused.stderr) == (1, True)
+    assert here.run("down.sh", answer="horovod\n").returncode == 0
+    assert (here.state["groups"], here.state["budgets"]) == ({}, {})
+    assert "there is no resource group horovod" in here.run("down.sh", "--yes").stdout
 
 
 @pytest.mark.parametrize(
@@ -176,6 +176,7 @@ def test_a_gpu_pool_is_added_later_with_its_image_and_the_device_plugin(machine:
             "the quota lowPriorityCores of eastus has 8 free vCPUs, and the pools need 16",
         ),
         ({}, ["--gpu", "--gpu-size", "Standard_NC6"], "Azure has no size Standard_NC6 in eastus"),
+        ({"skus": RESTRICTED}, ["--gpu"], "eastus refuses the size Standard_NC4as_T4_v3 for your subscription"),
         ({}, ["--gpu-nodes", "many"], "--gpu-nodes many is no number of nodes"),
         ({}, ["--gpu-size"], "--gpu-size needs a value"),
         ({}, ["--gpus"], "--gpus is no option"),
@@ -187,32 +188,11 @@ def test_the_first_missing_right_or_quota_ends_it_with_what_to_do(
     assert sentence in machine(**subscription).refusal(*options)
 
 
-def test_a_size_that_the_region_refuses_is_reported(machine: Callable[..., Machine]) -> None:
-    here = machine()
-    skus = here.state["skus"]
-    skus["Standard_NC4as_T4_v3"]["restrictions"] = [
-        {"type": "Location", "reasonCode": "NotAvailableForSubscription", "values": ["eastus"]}
-    ]
-    here.change(skus=skus)
-    assert "eastus refuses the size Standard_NC4as_T4_v3 for your subscription" in here.refusal("--gpu")
-
-
 def test_a_check_creates_nothing(machine: Callable[..., Machine]) -> None:
     here = machine()
     done = here.run("up.sh", "--check", "--gpu", "--spot")
     assert (done.returncode, done.stdout) == (0, "nothing is missing\n")
     assert (here.state["groups"], here.calls()) == ({}, "")
-
-
-def test_down_deletes_the_group_that_up_has_created_and_its_budget(machine: Callable[..., Machine]) -> None:
-    here = machine()
-    assert here.run("up.sh", "--email", "a@example.com").returncode == 0
-    assert here.state["budgets"] == {"horovod": ["horovod"]}
-    refused = here.run("down.sh", answer="yes\n")
-    assert (refused.returncode, "nothing is deleted" in refused.stderr) == (1, True)
-    assert here.run("down.sh", answer="horovod\n").returncode == 0
-    assert (here.state["groups"], here.state["budgets"]) == ({}, {})
-    assert "there is no resource group horovod" in here.run("down.sh", "--yes").stdout
 
 
 def test_down_keeps_a_group_and_a_budget_of_others(machine: Callable[..., Machine]) -> None:

@@ -38,12 +38,8 @@ def test_a_share_is_mounted_in_launcher_and_workers_with_the_accounts_secret() -
         assert volume["csi"]["volumeAttributes"]["shareName"] == "myshare"
         assert volume["csi"]["volumeAttributes"]["secretName"] == "azure-storage-account-mystorageaccount-secret"
         assert mounts_of(pod) == [{"name": volume["name"], "mountPath": "/mnt/batchai/mounts/myshare"}]
-
-
-def test_the_mount_options_suit_horovod_and_hdf5() -> None:
-    launcher, worker = pods(SHARE)
-    wanted = {"dir_mode=0777", "file_mode=0777", "mfsymlinks", "nobrl", "nosharesock", "cache=strict", "actimeo=30"}
-    assert options(launcher) == options(worker) == wanted | {"uid=1000", "gid=1000"}
+        wanted = {"dir_mode=0777", "file_mode=0777", "mfsymlinks", "nobrl", "nosharesock", "cache=strict", "actimeo=30"}
+        assert options(pod) == wanted | {"uid=1000", "gid=1000"}
 
 
 def test_files_belong_to_the_user_of_the_pods() -> None:

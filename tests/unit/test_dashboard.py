@@ -26,7 +26,9 @@ from horovodjob.client.errors import ClientError
 from horovodjob_dashboard import token_access
 from horovodjob_dashboard.application import application
 from horovodjob_dashboard.cluster_rows import WITHOUT_POOL, pod_on_node, pool_rows, queue_rows
+from horovodjob_dashboard.comparison_table import Choice, comparison_of
 from horovodjob_dashboard.curves import charts_of_a_job, charts_of_jobs, ticks
+from horovodjob_dashboard.gpu_usage import usage
 from horovodjob_dashboard.job_details import attempts, commands, pod_row
 from horovodjob_dashboard.job_rows import COLUMNS, ROWS_OF_A_PAGE, JobRow, Selection, owner, page, row
 from horovodjob_dashboard.operator_state import unanswered_change
@@ -134,15 +136,29 @@ def time_zone(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.mark.usefixtures("time_zone")
 @given(st.sampled_from(PATHS), things, st.sampled_from([*COLUMNS]))
-def test_an_odd_job_costs_at_most_its_own_row(path: tuple[Any, ...], thing: Any, sort: str) -> None:
+def test_an_odd_job_costs_at_most_its_own_row_in_lists_gpu_hours_and_comparisons(
+    path: tuple[Any, ...], thing: Any, sort: str
+) -> None:
     shown = list_of(row(job("good")), row(changed(WHOLE, path, thing)), sort=sort)
     rows = re.findall(r'<tr id="team/(.+?)">.*?</tr>', shown, re.DOTALL)
     assert sorted(rows) == ["good", "odd"]
     assert len(shown) < 10_000, "no text fills the page"
     assert shown.count("<td") + shown.count('<th scope="row"') == 2 * 11
 
+    good = changed(WHOLE, ("metadata", "name"), "good")
+    good["status"]["runningTime"] = "2026-11-22T11:00:00Z"
+    used = usage([row(good), row(changed(WHOLE, path, thing))], NOON - timedelta(days=1), NOON)
+    assert used.gpu_hours >= 8 - 0.01
+    assert set(used.groups) == {"owner", "namespace", "experiment"}
 
-@pytest.mark.parametrize(("quantity", "gpus"), [("1k", 1000), ("1Ki", 1024), ("1e3", 1000), ("0", 0), (8, 8)])
+    jobs = {"team/odd": changed(WHOLE, path, thing), "team/good": trained(0.5)}
+    found = comparison_of(jobs, Choice((), metric="loss"))
+    assert sorted([*(each.name for each in found["rows"]), *found["odd"]]) == ["team/good", "team/odd"]
+    compared = next(each for each in found["rows"] if each.name == "team/good")
+    assert compared.values["lowest" if found["goal"] is None else "best"] is not None
+
+
+@pytest.mark.parametrize(("quantity", "gpus"), [("1k", 1000), ("1Ki", 1024), ("0", 0), (8, 8)])
 def test_a_pod_with_any_quantity_of_gpus_has_a_row_and_counts_on_its_node(quantity: str | int, gpus: int) -> None:
     limits = {"nvidia.com/gpu": quantity}
     pod = {
@@ -157,12 +173,6 @@ def test_a_pod_with_any_quantity_of_gpus_has_a_row_and_counts_on_its_node(quanti
     node = {"metadata": {"name": "gpu-1"}, "spec": {}, "status": {"capacity": limits, "allocatable": limits}}
     (pool,) = pool_rows([node], [found], NOON)
     assert (pool.gpus, pool.used) == (gpus, gpus)
-
-
-@pytest.mark.parametrize("sort", [*COLUMNS, *(f"-{column}" for column in COLUMNS)])
-def test_jobs_without_a_status_are_in_each_order(sort: str) -> None:
-    rows = [row(job("new")), row(job("old", phase="Succeeded", training={"progress": 1}))]
-    assert {each.name for each in page(rows, Selection(sort=sort), NOON).rows} == {"new", "old"}
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,6 @@ def test_a_session_has_them_too(tmp_path: Path, request_: str) -> None:
     "planted",
     [
         {"launcher.sh": "echo stolen"},
-        {"environment.sh": ""},
         {"another.sh": "echo stolen"},
         {"elastic.py": "print()"},
         # The same bytes in order, with another boundary between two files.

@@ -14,7 +14,6 @@ from horovodjob.sweeps.trials import State, Trial, best, definition_of, deleted,
 from horovodjob.training_history import Goal
 
 Object = dict[str, Any]
-TIME = "2026-11-24T12:00:00Z"
 SPEC = {
     "image": "trainer:1",
     "worker": {"replicas": "${nodes}", "gpus": 0},
@@ -73,8 +72,6 @@ NOTATION = "write float:LOW:HIGH, log:LOW:HIGH, int:LOW:HIGH, logint:LOW:HIGH, o
         (70, f"is 70, which is neither a range nor values: {NOTATION}"),  # what YAML makes of 1:10
         ([], "has 0 values: it must have from 1 to 1000"),
         ("32 64", "has the one value '32 64': write commas between values, or put it into quotes"),
-        ("1..5", "has the one value '1..5': write commas between values, or put it into quotes"),
-        ("[32, 64", f"has '[32, 64', where '[32, 64' is not understood: {NOTATION}"),
         ("loguniform(1, 2)", f"has 'loguniform(1, 2)', where 'loguniform(1, 2)' is not understood: {NOTATION}"),
         ("[[1, 2], [3]]", f"has '[[1, 2], [3]]', where '[1, 2], [3]' is not understood: {NOTATION}"),
         ("32,,64", "has the value '': a value is a number, text, true or false"),
@@ -140,7 +137,7 @@ def test_trials_of_other_code_image_or_search_have_another_setup_and_those_of_an
     assert new.differences(old) == ["code"]
 
 
-@pytest.mark.parametrize("metric", ["val_accuracy", "auc", "dice", "giou_loss", "mape", "score"])
+@pytest.mark.parametrize("metric", ["val_accuracy", "giou_loss"])
 def test_the_name_of_a_metric_does_not_say_what_is_best(metric: str) -> None:
     undeclared = undirected(metric=metric)
     trials = {

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
-from typing import cast
+from typing import Any, cast
 
 import kopf
 import pytest
@@ -106,19 +106,18 @@ def test_timers_of_deleted_jobs_are_cancelled(store: JobStore, pod_cache: PodCac
     assert work_queue.timers == len(store.finished) == 2
 
 
+def finished_job(name: str, generation: int = 1) -> dict[str, Any]:
+    """A job that ended long ago, in generation 1, and would be reconciled for a later one."""
+    long_ago = "2020-01-01T00:00:00Z"
+    metadata = {"namespace": "team", "name": name, "uid": name, "resourceVersion": "5", "creationTimestamp": long_ago}
+    status = {"phase": "Succeeded", "completionTime": long_ago, "observedGeneration": 1}
+    return {"metadata": metadata | {"generation": generation}, "spec": {}, "status": status}
+
+
 def test_a_job_deleted_during_a_list_of_finished_jobs_stays_deleted(
     store: JobStore, pod_cache: PodCache, work_queue: WorkQueue
 ) -> None:
-    events, long_ago = (
-        event_handlers(store, pod_cache, work_queue),
-        "2020-01-01T00:00:00Z",
-    )
-    metadata = {"namespace": "team", "name": "old", "uid": "old", "resourceVersion": "5", "creationTimestamp": long_ago}
-    old = {
-        "metadata": metadata,
-        "spec": {},
-        "status": {"phase": "Succeeded", "completionTime": long_ago, "observedGeneration": 1},
-    }
+    events, old = event_handlers(store, pod_cache, work_queue), finished_job("old")
     events.job_updated(old)
     assert list(store.finished_phases()) == [("team", Phase.SUCCEEDED)]
     events.job_deleted(old)
@@ -130,15 +129,9 @@ def test_a_job_deleted_during_a_list_of_finished_jobs_stays_deleted(
 async def test_only_unobserved_changes_of_finished_jobs_are_reconciled(
     store: JobStore, pod_cache: PodCache, work_queue: WorkQueue
 ) -> None:
-    events, long_ago = (
-        event_handlers(store, pod_cache, work_queue),
-        "2020-01-01T00:00:00Z",
-    )
-    metadata = {"namespace": "team", "name": "old", "uid": "old", "resourceVersion": "5", "creationTimestamp": long_ago}
-    status = {"phase": "Succeeded", "completionTime": long_ago, "observedGeneration": 1}
+    events = event_handlers(store, pod_cache, work_queue)
     for generation, depth in ((1, 0), (2, 1)):
-        named = {"generation": generation, "uid": f"old-{generation}", "name": f"old-{generation}"}
-        events.job_updated({"metadata": metadata | named, "spec": {}, "status": status})
+        events.job_updated(finished_job(f"old-{generation}", generation))
         assert work_queue.depth == depth
 
 
