@@ -104,6 +104,11 @@ class ClusterState:
         status = {"phase": phase, "hostIP": "10.0.0.4", "containerStatuses": [container]}
         return self.api.patch(f"{self.pods}/{name}/status", {"status": status})
 
+    def codes(self) -> list[Object]:
+        """The ConfigMaps with the code of jobs."""
+        found = self.api.items(f"/api/v1/namespaces/{self.namespace}/configmaps")
+        return [each for each in found if "-code-" in each["metadata"]["name"]]
+
     def pods_of_hvj(self) -> list[Object]:
         """Pods that `hvj` has created to mount a volume."""
         selector = "labelSelector=app.kubernetes.io/managed-by%3Dhvj"

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
+from cli.cluster.kueue_objects import Kueue
+from cli.cluster.nodes import POOL, Nodes
 from cli.cluster_state import ClusterState
 from cli.kubelet import Kubelet
 from cli.program import Hvj, run
@@ -68,6 +70,22 @@ def hvj(workspace: str) -> Hvj:
 def cluster(api: Api, workspace: str) -> ClusterState:
     """The state that operator and kubelet report in the test's workspace."""
     return ClusterState(api, workspace)
+
+
+@pytest.fixture
+def nodes(api: Api, workspace: str) -> Iterator[Nodes]:
+    """Nodes of the cluster, which has none otherwise, and pods in the test's workspace on them."""
+    made = Nodes(api, workspace)
+    yield made
+    made.delete_all()
+
+
+@pytest.fixture
+def kueue(api: Api, workspace: str) -> Iterator[Kueue]:
+    """A queue in the test's workspace for the nodes of the pool."""
+    made = Kueue(api, workspace, {"kubernetes.azure.com/agentpool": POOL})
+    yield made
+    made.remove()
 
 
 @pytest.fixture

@@ -20,13 +20,19 @@ def account_kubeconfig(api: Api, namespace: str, directory: Path, *cluster_roles
         binding: Object = {"metadata": {"name": role.replace(":", "-")}, "subjects": [subject]}
         binding["roleRef"] = {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}
         api.create(f"/apis/{RBAC}/v1/namespaces/{namespace}/rolebindings", binding)
-    token = api.create(f"{account}/user/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    return token_kubeconfig(api, namespace, "user", directory)
+
+
+def token_kubeconfig(api: Api, namespace: str, account: str, directory: Path, default: str | None = None) -> Path:
+    """The kubeconfig with a token of an account of the namespace, which is its default one unless another is given."""
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    token = api.create(path, {"spec": {"expirationSeconds": 3600}})["status"]["token"]
     kubeconfig = yaml.safe_load(api.kubeconfig.read_text())
     kubeconfig["users"][0]["user"] = {"token": token}
-    kubeconfig["contexts"][0]["context"]["namespace"] = namespace
-    path = directory / "user.kubeconfig"
-    path.write_text(yaml.safe_dump(kubeconfig))
-    return path
+    kubeconfig["contexts"][0]["context"]["namespace"] = default or namespace
+    written = directory / f"{account}.kubeconfig"
+    written.write_text(yaml.safe_dump(kubeconfig))
+    return written
 
 
 @contextmanager

@@ -1,16 +1,16 @@
 """Python processes that start with modules imported: a server forks one for each client.
 
-    python fork_server.py serve SOCKET MODULE ...
-    python -I -S fork_server.py run SOCKET [-m MODULE | -c CODE | SCRIPT] [ARGUMENT ...]
+    python fork_server.py SOCKET MODULE ...
 
-A client represents its forked process: it sends its environment, working directory and standard streams, forwards
-signals and ends with the same exit code. When its stdin is closed, the server ends with all processes that it forked.
-The import of TensorFlow takes several CPU seconds for each rank, that of `hvj` one, and few tests test it.
+A client, fork_client.py, represents its forked process: it sends its environment, working directory and standard
+streams, forwards signals and ends with the same exit code. When its stdin is closed, the server ends with all processes
+that it forked. The import of TensorFlow takes several CPU seconds for each rank, that of `hvj` one, and few tests test
+it.
 """
 
 import gc
 import importlib
-import json
+import marshal
 import os
 import select
 import signal
@@ -18,9 +18,7 @@ import socket
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NoReturn
 
-FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 STREAMS = (0, 1, 2)
 NUMBER_BYTES = 4
 
@@ -35,33 +33,13 @@ class Request:
     streams: list[int]
 
 
-def run(path: str, arguments: list[str]) -> NoReturn:
-    """Exit with the exit code, or by the signal, of the process that the server forks for this client."""
-    connection = socket.socket(socket.AF_UNIX)
-    connection.connect(path)
-    for number in FORWARDED:
-        signal.signal(number, lambda received, _: connection.sendall(bytes([received])))
-    body = json.dumps([arguments, dict(os.environ), os.getcwd()]).encode()
-    socket.send_fds(connection, [len(body).to_bytes(NUMBER_BYTES, "big")], STREAMS)
-    connection.sendall(body)
-    status = connection.recv(NUMBER_BYTES, socket.MSG_WAITALL)
-    if not status:
-        sys.exit("the fork server has ended")
-    code = os.waitstatus_to_exitcode(int.from_bytes(status, "big"))
-    if code < 0:
-        if -code != signal.SIGKILL:
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(code)
-
-
 def receive_request(connection: socket.socket) -> Request | None:
     """The request of a client that has just connected, unless it has ended already."""
     length, streams, _, _ = socket.recv_fds(connection, NUMBER_BYTES, len(STREAMS))
     body = connection.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
     try:
-        arguments, environment, directory = json.loads(body)
-    except ValueError:  # it was killed
+        arguments, environment, directory = marshal.loads(body)
+    except (EOFError, ValueError):  # it was killed
         for stream in streams:
             os.close(stream)
         return None
@@ -170,11 +148,9 @@ def become(request: Request) -> None:
 
 
 def main() -> None:
-    role, path, *arguments = sys.argv[1:]
-    if role == "run":
-        run(path, arguments)
+    path, *modules = sys.argv[1:]
     del sys.path[0]  # this folder is of no concern to them
-    for module in arguments:
+    for module in modules:
         importlib.import_module(module)
     gc.freeze()  # else the collections of each process, and the last at its end, copy all pages: 0.8 CPU seconds
     server = ForkServer(path)

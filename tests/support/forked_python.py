@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-FORK_SERVER = Path(__file__).with_name("fork_server.py")
+FORK_SERVER, FORK_CLIENT = (Path(__file__).with_name(f"fork_{name}.py") for name in ("server", "client"))
 
 
 @contextmanager
@@ -15,7 +15,7 @@ def fork_server(
 ) -> Iterator[list[str]]:
     """The beginning of the command line of such a process, which replaces `python`."""
     with subprocess.Popen(
-        [python, str(FORK_SERVER), "serve", str(socket), *modules],
+        [python, str(FORK_SERVER), str(socket), *modules],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -24,5 +24,5 @@ def fork_server(
         assert server.stdin is not None
         assert server.stdout is not None
         assert server.stdout.readline() == "ready\n"
-        yield [sys.executable, "-I", "-S", str(FORK_SERVER), "run", str(socket)]
+        yield [sys.executable, "-I", "-S", str(FORK_CLIENT), str(socket)]
         server.stdin.close()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from cli.cluster_state import ClusterState
-from cli.dashboard.browser import dashboard
+from cli.dashboard.browser import Browser, dashboard
 from cli.dashboard.chromium import Chromium, chromium
 from cli.dashboard.in_cluster import Accounts
 from support.api_client import Api
@@ -23,6 +23,13 @@ def address(cluster: ClusterState) -> Iterator[str]:
     """The address that `hvj dashboard` printed, which opens the jobs of the test's workspace."""
     with dashboard("-w", cluster.namespace, is_open=False) as opened:
         yield opened.address
+
+
+@pytest.fixture
+def browser(workspace: str) -> Iterator[Browser]:
+    """A client that has opened the jobs of the test's workspace, without Chromium."""
+    with dashboard("-w", workspace) as opened:
+        yield opened
 
 
 @pytest.fixture

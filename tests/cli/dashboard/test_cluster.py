@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.cluster.kueue_objects import QUEUE, Kueue
-from cli.cluster.nodes import LABELS, POOL, Nodes
+from cli.cluster.nodes import POOL, Nodes
 from cli.cluster_state import ClusterState, condition
 from cli.dashboard.browser import Browser, dashboard
 from cli.service_account import account_kubeconfig
@@ -16,29 +16,6 @@ from support.api_client import Api, Object, wait_for
 
 OPERATOR = "horovodjob-operator"
 SYSTEM = "horovodjob-system"
-
-
-@pytest.fixture
-def browser(workspace: str) -> Iterator[Browser]:
-    """A browser with the jobs of the test's workspace."""
-    with dashboard("-w", workspace) as opened:
-        yield opened
-
-
-@pytest.fixture
-def nodes(api: Api, workspace: str) -> Iterator[Nodes]:
-    """Makes nodes and pods on them."""
-    made = Nodes(api, workspace)
-    yield made
-    made.delete_all()
-
-
-@pytest.fixture
-def kueue(api: Api, workspace: str) -> Iterator[Kueue]:
-    """A queue in the workspace."""
-    made = Kueue(api, workspace, LABELS)
-    yield made
-    made.remove()
 
 
 def test_pools_have_their_gpus_and_queues_what_waits_and_why(
@@ -58,6 +35,10 @@ def test_pools_have_their_gpus_and_queues_what_waits_and_why(
     assert "gpu-b GPUMissing: GPUMissing! unusable 4 0" in shown
     assert re.search(rf"{QUEUE} namespace {cluster.namespace}, ClusterQueue team 2 waiting, 1 admitted: train", shown)
     assert re.search(r" 1 next \S+ \S+ next waits for quota 2 later \S+ \S+ later waits for quota", shown), shown
+    with browser.stream("/cluster/changes?since=0") as changes:
+        nodes.add("gpu-new")
+        while "gpu-new" not in browser.text("/cluster/state"):
+            changes.next()
 
 
 def test_a_viewer_without_the_right_to_queues_reads_the_refusal_and_what_waits(
@@ -69,13 +50,6 @@ def test_a_viewer_without_the_right_to_queues_reads_the_refusal_and_what_waits(
     with dashboard() as browser:
         shown = wait_for("the queue", lambda: text if "1 waiting" in (text := browser.text("/cluster")) else "")
     assert 'localqueues.kueue.x-k8s.io is forbidden: User "system:serviceaccount' in shown
-
-
-def test_the_page_is_read_again_without_a_reload(browser: Browser, nodes: Nodes) -> None:
-    with browser.stream("/cluster/changes?since=0") as changes:
-        nodes.add("gpu-new")
-        changes.next()
-        assert "gpu-new" in browser.text("/cluster/state")
 
 
 @pytest.fixture

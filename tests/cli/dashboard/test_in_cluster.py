@@ -158,49 +158,6 @@ def test_a_watch_passes_on_when_the_api_server_refuses_its_token(
         assert "Your session has ended" in first.get("/").text
 
 
-def test_a_viewer_who_loses_the_right_is_refused_also_in_an_open_stream(
-    server: InCluster, accounts: Accounts, cluster: ClusterState
-) -> None:
-    viewer = server.visitor(accounts.token("viewer", namespace=cluster.namespace))
-    path = f"/?namespace={cluster.namespace}"
-    viewer.text(path)
-    with viewer.stream(f"/changes/{cluster.namespace}") as changes:
-        changes.next()
-        accounts.unbind()
-        changes.end()
-    assert viewer.status(path) == 403
-    accounts.bind("viewer", READER, cluster.namespace)
-    wait_for("the right", lambda: viewer.status(path) == 200)
-
-
-def test_a_cookie_that_another_port_got_is_worth_nothing(
-    api: Api, server: InCluster, accounts: Accounts, cluster: ClusterState
-) -> None:
-    uid = cluster.create("train")["metadata"]["uid"]
-    viewer = server.visitor(accounts.token("viewer", role=OPERATOR))
-    wait_for("the job", lambda: "train" in viewer.text("/"))
-    job = f"/jobs/{cluster.namespace}/train"
-    thief = requests.Session()
-    thief.cookies.update(viewer.session.cookies)
-    for path in ("/", "/rows", "/changes", job, f"{job}/state", f"{job}/log/all", f"{job}/log/all.txt", "/cluster"):
-        for headers in ({}, {HEADER: ""}, {HEADER: "guessed"}, {HEADER: str(viewer.session.cookies.values()[0])}):
-            answer = thief.get(f"{server.origin}{path}", headers=headers, timeout=SECONDS)
-            assert (answer.status_code, "train" in answer.text.replace(f"{job}", "")) == (
-                401 if headers else 200,
-                False,
-            )
-            assert str(viewer.session.headers[HEADER]) not in answer.text
-    for action in ("suspend", "terminate"):
-        headers = {"Origin": server.origin}
-        refused = thief.post(f"{server.origin}{job}/{action}", data={"uid": uid}, headers=headers, timeout=SECONDS)
-        assert refused.status_code == 403
-    assert (
-        thief.post(f"{server.origin}/sign-out", headers={"Origin": server.origin}, timeout=SECONDS).status_code == 403
-    )
-    policy = api.get(f"{cluster.jobs}/train")["spec"]["runPolicy"]
-    assert (policy["suspend"], policy["terminate"], viewer.status("/")) == (False, False, 200)
-
-
 def test_localhost_is_answered_only_where_it_is_configured(api: Api, accounts: Accounts, tmp_path: Path) -> None:
     with in_cluster(api, tmp_path, url="https://jobs.example.com") as server:
         visitor = server.visitor()
@@ -209,7 +166,7 @@ def test_localhost_is_answered_only_where_it_is_configured(api: Api, accounts: A
         assert visitor.get("/", headers={"Host": "jobs.example.com"}).status_code == 401
 
 
-def test_an_open_log_ends_when_its_viewer_loses_the_right_to_logs(
+def test_a_viewer_who_loses_a_right_is_refused_also_in_open_streams_and_logs(
     server: InCluster, accounts: Accounts, cluster: ClusterState, kubelet: Kubelet, api: Api
 ) -> None:
     cluster.pod(cluster.create(), "launcher", node=NODE)
@@ -219,40 +176,60 @@ def test_an_open_log_ends_when_its_viewer_loses_the_right_to_logs(
     rules = [{"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get", "list"]}]
     role = f"/apis/{RBAC}/v1/clusterroles"
     api.create(role, {"metadata": {"name": "log-reader"}, "rules": rules})
-    viewer = server.visitor(accounts.token("viewer"))
+    viewer = server.visitor(accounts.token("viewer", namespace=cluster.namespace))
     binding = accounts.bind("viewer", "log-reader", cluster.namespace)
-    path = f"/jobs/{cluster.namespace}/train/log"
-    with viewer.stream(f"{path}/all") as all_ranks, viewer.stream(f"{path}/train-launcher") as pod:
-        for stream in (all_ranks, pod):
-            assert "epoch 1" in stream.log(until="epoch 1")
-        accounts.unbind(binding)
-        for stream in (all_ranks, pod):
-            stream.end()
-    api.delete(f"{role}/log-reader")
-    assert viewer.get(f"{path}/train-launcher").status_code == 403
+    path, logs = f"/?namespace={cluster.namespace}", f"/jobs/{cluster.namespace}/train/log"
+    viewer.text(path)
+    with viewer.stream(f"/changes/{cluster.namespace}") as changes:
+        changes.next()
+        with viewer.stream(f"{logs}/all") as all_ranks, viewer.stream(f"{logs}/train-launcher") as pod:
+            for stream in (all_ranks, pod):
+                assert "epoch 1" in stream.log(until="epoch 1")
+            accounts.unbind(binding)
+            for stream in (all_ranks, pod):
+                stream.end()
+        api.delete(f"{role}/log-reader")
+        assert (viewer.status(f"{logs}/train-launcher"), viewer.status(path)) == (403, 200)
+        accounts.unbind()
+        changes.end()
+    assert viewer.status(path) == 403
+    accounts.bind("viewer", READER, cluster.namespace)
+    wait_for("the right", lambda: viewer.status(path) == 200)
 
 
-def test_only_forms_of_the_dashboard_itself_change_jobs(
+def test_neither_a_stolen_cookie_nor_the_form_of_another_page_shows_or_changes_a_job(
     api: Api, server: InCluster, accounts: Accounts, cluster: ClusterState
 ) -> None:
-    uid = cluster.create()["metadata"]["uid"]
-    path = f"/jobs/{cluster.namespace}/train"
+    uid = cluster.create("train")["metadata"]["uid"]
     viewer = server.visitor(accounts.token("viewer", role=OPERATOR))
+    wait_for("the job", lambda: "train" in viewer.text("/"))
+    job = f"/jobs/{cluster.namespace}/train"
+    thief = requests.Session()
+    thief.cookies.update(viewer.session.cookies)  # as a server at another port gets them
+    for path in ("/", "/rows", "/changes", job, f"{job}/state", f"{job}/log/all", f"{job}/log/all.txt", "/cluster"):
+        for headers in ({}, {HEADER: ""}, {HEADER: "guessed"}, {HEADER: str(viewer.session.cookies.values()[0])}):
+            answer = thief.get(f"{server.origin}{path}", headers=headers, timeout=SECONDS)
+            shown = "train" in answer.text.replace(job, "")
+            assert (answer.status_code, shown) == (401 if headers else 200, False)
+            assert str(viewer.session.headers[HEADER]) not in answer.text
+    for target in (f"{job}/suspend", f"{job}/terminate", "/sign-out"):
+        own = {"Origin": server.origin}
+        assert thief.post(f"{server.origin}{target}", {"uid": uid}, headers=own, timeout=SECONDS).status_code == 403
     attacks = [{"Origin": "http://attacker.example"}, {"Origin": "null"}, {"Origin": server.origin + "0"}]
     attacks += [{"Origin": server.origin.replace("http:", "https:")}, {"Host": "attacker.example"}]
     for headers in attacks:
-        for target in (f"{path}/suspend", f"{path}/resume", f"{path}/terminate", "/sign-out"):
+        for target in (f"{job}/suspend", f"{job}/resume", f"{job}/terminate", "/sign-out"):
             assert viewer.post(target, {"uid": uid}, **headers).status_code == 403
         assert server.visitor().post("/sign-in", {"token": "abc"}, **headers).status_code == 403
-    nameless = viewer.session.post(f"{server.origin}{path}/terminate", data={"uid": uid}, timeout=SECONDS)
+    nameless = viewer.session.post(f"{server.origin}{job}/terminate", data={"uid": uid}, timeout=SECONDS)
     assert (nameless.status_code, "other pages" in nameless.text) == (403, True)
-    assert viewer.status(f"{path}/terminate") == 405
+    assert viewer.status(f"{job}/terminate") == 405
     policy = api.get(f"{cluster.jobs}/train")["spec"]["runPolicy"]
-    assert (policy["suspend"], policy["terminate"]) == (False, False)
-    assert viewer.post(f"{path}/terminate", {"uid": uid}).status_code == 303
+    assert (policy["suspend"], policy["terminate"], viewer.status("/")) == (False, False, 200)
+    assert viewer.post(f"{job}/terminate", {"uid": uid}).status_code == 303
     assert api.get(f"{cluster.jobs}/train")["spec"]["runPolicy"]["terminate"] is True
     reader = server.visitor(accounts.token("reader"))
-    refused = reader.post(f"{path}/suspend", {"uid": uid})
+    refused = reader.post(f"{job}/suspend", {"uid": uid})
     assert (refused.status_code, 'cannot patch resource "horovodjobs"' in words(refused)) == (403, True)
 
 

@@ -54,45 +54,33 @@ def open_job(page: Chromium, address: str, cluster: ClusterState) -> Chromium:
     return page.shows("1 job").open(f"{address.partition('/?')[0]}/jobs/{cluster.namespace}/train")
 
 
-def test_the_cause_is_first_in_the_list_and_on_the_page(page: Chromium, address: str, cluster: ClusterState) -> None:
-    cluster.create()
-    failed = condition("Failed", "BackoffLimitExceeded", f"{CAUSE} ({END})")
-    cluster.fail(exit_code=3, conditions=[failed])
-    page.shows(f"Failed {CAUSE}")
-    assert END not in page.text
-    text = open_job(page, address, cluster).shows(CAUSE, END).text
-    assert text.index(CAUSE) < text.index(END) < text.index("Workers")
-
-
-def test_the_rank_that_hangs_is_first_in_the_list_and_on_the_page_until_it_continues(
+def test_the_cause_and_what_the_program_does_now_are_first_in_the_list_and_on_the_page(
     page: Chromium, address: str, cluster: ClusterState
 ) -> None:
     cluster.create()
+    now = {"progress": 0.5, "percent": "50%", "epoch": 3, "epochs": 10, "step": 4, "stepsPerEpoch": 8}
+    more = {"samplesPerSecond": 1234.5, "metrics": {"acc": 0.5, "loss": 1.5}, "eta": "2099-01-01T00:00:00Z"}
     running = condition("Running", "RanksRunning", "2 ranks run")
     stalled = condition("Progressing", "TrainingStalled", f"{STALL}: {STALLED}") | {"status": "False"}
-    cluster.run(conditions=[running, stalled])
+    cluster.run(conditions=[running, stalled], training=now | more)
     page.shows(f"Running {STALLED}")
-    text = open_job(page, address, cluster).shows(STALL).text
+    text = open_job(page, address, cluster).shows(STALL, "Epoch 3 of 10").text
     assert text.index(STALLED) < text.index(STALL) < text.index("Workers")
     assert page.run("return document.querySelector('.lead.cause').textContent") == STALLED
+    assert "50 %, until 2099-01-01 00:00 UTC Epoch 3 of 10 Step 4 of 8 loss 1.5 acc 0.5 Samples/s 1,23" in text
     progressing = condition("Progressing", "StepsCompleted", "the training completes steps")
-    cluster.run(conditions=[running, progressing])
+    cluster.run(conditions=[running, progressing], training=now | {"epoch": 4, "nonFinite": ["loss"]})
+    page.shows("Epoch 4 of 10", "loss NaN or infinite")
     wait_for("no cause", lambda: not page.run("return document.querySelector('.lead.cause')"))
 
-
-def test_what_the_program_does_now_is_text_at_the_top(page: Chromium, address: str, cluster: ClusterState) -> None:
-    cluster.create()
-    now = {"progress": 0.5, "percent": "50%", "epoch": 3, "epochs": 10, "step": 4, "stepsPerEpoch": 8}
-    cluster.run(
-        training=now | {"samplesPerSecond": 1234.5, "metrics": {"acc": 0.5, "loss": 1.5}, "eta": "2099-01-01T00:00:00Z"}
-    )
-    text = open_job(page, address, cluster).shows("Epoch 3 of 10").text
-    assert "50 %, until 2099-01-01 00:00 UTC Epoch 3 of 10 Step 4 of 8 loss 1.5 acc 0.5 Samples/s 1,23" in text
-    cluster.run(training=now | {"epoch": 4, "nonFinite": ["loss"]})
-    page.shows("Epoch 4 of 10", "loss NaN or infinite")
+    cluster.fail(exit_code=3, conditions=[condition("Failed", "BackoffLimitExceeded", f"{CAUSE} ({END})")])
+    text = page.shows(CAUSE, END).text
+    assert text.index(CAUSE) < text.index(END) < text.index("Workers")
+    page.open(address.partition("/?")[0]).shows(f"Failed {CAUSE}")
+    assert END not in page.text
 
 
-def test_the_log_is_one_key_away_and_folds_what_mpirun_says_about_the_end(
+def test_the_log_is_one_key_away_unless_keys_are_switched_off_and_folds_what_mpirun_says_about_the_end(
     page: Chromium, address: str, cluster: ClusterState, kubelet: Kubelet
 ) -> None:
     cluster.pod(cluster.create(), "launcher", node=NODE)
@@ -114,12 +102,6 @@ def test_the_log_is_one_key_away_and_folds_what_mpirun_says_about_the_end(
     assert "Exit code:    3" in page.run(VISIBLE_LOG), "what a user has opened stays open"
     assert page.run("return lines.textContent.split('\\n').length") >= len(MPIRUN) + 7
 
-
-def test_keys_are_for_writing_in_fields_and_can_be_switched_off(
-    page: Chromium, address: str, cluster: ClusterState
-) -> None:
-    cluster.create()
-    open_job(page, address, cluster).shows("Pods p")
     page.run("document.querySelector('input[name=find]').focus()")
     page.press("lap")
     assert page.run("return document.querySelector('input[name=find]').value") == "lap"
@@ -136,8 +118,20 @@ def test_curves_have_values_under_the_pointer_zoom_log_scale_and_smoothing(
     page: Chromium, address: str, cluster: ClusterState
 ) -> None:
     cluster.create()
+    open_job(page, address, cluster)
+    reported = {"progress": 1, "percent": "100%", "history": history(None, None)}
+    cluster.run(training=reported)  # the first curve of the page comes while it is open
+    page.shows("Logarithmic")
+    wait_for("a plot", lambda: page.run(PLOTS) == [2])
+    cluster.run(training=reported | {"samplesPerSecond": 5.0})
+    page.shows("Samples/s 5")
+    assert page.run(PLOTS) == [2], "a change of something else leaves the plot"
+    assert page.run(COLORED) > 50, "the marks of NaN"
+    words = page.run("return document.querySelector('figure').textContent.replace(/\\s+/g, ' ')")
+    assert "Epochloss 1NaN 2NaN" in words
+
     cluster.run(training={"progress": 1, "percent": "100%", "history": history(8.0, 4.0, None, 1.0, 0.5)})
-    open_job(page, address, cluster).shows("Logarithmic")
+    wait_for("the epochs", lambda: page.run("return document.querySelectorAll('.values tbody tr').length") == 5)
     wait_for("a plot", lambda: page.run(PLOTS) == [2])
     assert page.run("return getComputedStyle(document.querySelector('figure svg')).display") == "none"
     place = page.driver.find_element("css selector", ".u-over")
@@ -170,23 +164,6 @@ def test_curves_have_values_under_the_pointer_zoom_log_scale_and_smoothing(
     ActionChains(page.driver).move_to_element_with_offset(place, place.size["width"] // 2 - 1, 0).perform()
     wait_for("all epochs", lambda: "Epoch 6 loss 0.25" in page.run(LEGEND))
     page.run("localStorage.removeItem('horovodjob-charts')")
-
-
-def test_a_gap_with_a_mark_is_drawn_for_nan(page: Chromium, address: str, cluster: ClusterState) -> None:
-    cluster.create()
-    open_job(page, address, cluster)
-    reported = {"progress": 1, "percent": "100%", "history": history(None, None)}
-    cluster.run(training=reported)  # the first curve of the page comes while it is open
-    page.shows("Logarithmic")
-    wait_for("a plot", lambda: page.run(PLOTS) == [2])
-    cluster.run(training=reported | {"samplesPerSecond": 5.0})
-    page.shows("Samples/s 5")
-    assert page.run(PLOTS) == [2], "a change of something else leaves the plot"
-    only_marks = page.run(COLORED)
-    assert only_marks > 50
-    assert "Epochloss 1NaN 2NaN" in page.run(
-        "return document.querySelector('figure').textContent.replace(/\\s+/g, ' ')"
-    )
 
 
 def test_a_comparison_changes_while_its_jobs_run(page: Chromium, address: str, cluster: ClusterState) -> None:

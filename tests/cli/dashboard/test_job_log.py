@@ -50,23 +50,7 @@ def test_the_log_of_all_ranks_begins_with_the_launcher_and_continues_with_that_o
     assert browser.get(f"/jobs/{cluster.namespace}/train/log/all.txt").text == "second attempt\n"
 
 
-def test_a_job_without_pods_has_the_last_lines_of_its_file_on_the_share_and_all_of_it_as_a_download(
-    browser: Browser, cluster: ClusterState, key: str, logs: Path
-) -> None:
-    text = "".join(f"step {number} of rank 0\n" for number in range(OLD_LINES)) + "the last line ü\n"
-    (logs / "stdout.txt").write_text(text)
-    cluster.succeed()
-    path = f"/jobs/{cluster.namespace}/train"
-    wait_for("the end", lambda: "Succeeded" in browser.text(path))
-    with browser.stream(f"{path}/log/all") as stream:
-        shown = stream.log(until="ended.")
-    assert shown.endswith("the last line ü\nThe log has ended.")
-    assert shown.startswith("step ")
-    assert 200_000 < len(shown) < 300_000
-    assert browser.get(f"{path}/log/all.txt").content.decode() == text
-
-
-def test_the_file_on_the_share_is_followed_while_the_job_runs(
+def test_the_file_on_the_share_is_followed_and_its_last_lines_are_shown_after_the_job(
     browser: Browser, cluster: ClusterState, key: str, logs: Path
 ) -> None:
     path = f"/jobs/{cluster.namespace}/train"
@@ -79,30 +63,35 @@ def test_the_file_on_the_share_is_followed_while_the_job_runs(
         assert stream.log(until="2\n") == "epoch 2\n"
         cluster.succeed()
         assert stream.log(until="ended.") == "The log has ended."
+    text = "".join(f"step {number} of rank 0\n" for number in range(OLD_LINES)) + "the last line ü\n"
+    (logs / "stdout.txt").write_text(text)
+    wait_for("the end", lambda: "Succeeded" in browser.text(path))
+    with browser.stream(f"{path}/log/all") as stream:
+        shown = stream.log(until="ended.")
+    assert shown.endswith("the last line ü\nThe log has ended.")
+    assert shown.startswith("step ")
+    assert 200_000 < len(shown) < 300_000
+    assert browser.get(f"{path}/log/all.txt").content.decode() == text
 
 
-def test_a_job_without_a_log_says_why(browser: Browser, cluster: ClusterState) -> None:
+def test_a_job_without_a_log_says_why_and_a_volume_is_not_read_through_a_new_pod(
+    browser: Browser, cluster: ClusterState
+) -> None:
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    mount = {"name": "data", "mountPath": "/data"}
+    cluster.create("on-volume", volumes=[claim], volumeMounts=[mount], logs={"pathPrefix": "/data"})
     cluster.create()
-    cluster.report(phase="Failed", outputPathSegment=SEGMENT)
+    for name in ("on-volume", "train"):
+        cluster.report(name, phase="Failed", outputPathSegment=SEGMENT)
     path = f"/jobs/{cluster.namespace}/train"
     wait_for("the end", lambda: browser.get(path).status_code == 200 and "Failed" in browser.text(path))
     with browser.stream(f"{path}/log/all") as stream:
         assert "job train writes no log files because it has no spec.logs" in stream.log(until="spec.logs")
     refused = browser.get(f"{path}/log/all.txt")
     assert (refused.status_code, "no spec.logs" in refused.text) == (404, True)
-
-
-def test_a_volume_is_not_read_through_a_new_pod(browser: Browser, cluster: ClusterState) -> None:
-    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-    mount = {"name": "data", "mountPath": "/data"}
-    cluster.create(volumes=[claim], volumeMounts=[mount], logs={"pathPrefix": "/data"})
-    cluster.report(phase="Failed", outputPathSegment=SEGMENT)
-    path = f"/jobs/{cluster.namespace}/train"
-    wait_for("the end", lambda: browser.get(path).status_code == 200 and "Failed" in browser.text(path))
-    with browser.stream(f"{path}/log/all") as stream:
-        assert "is on a volume, which only a pod can read; `hvj job file list -j train" in stream.log(
-            until="starts one"
-        )
+    with browser.stream(f"/jobs/{cluster.namespace}/on-volume/log/all") as stream:
+        words = "is on a volume, which only a pod can read; `hvj job file list -j on-volume"
+        assert words in stream.log(until="starts one")
     assert cluster.api.get(cluster.pods)["items"] == []
 
 

@@ -28,7 +28,9 @@ def is_shown(page: Chromium, text: str) -> None:
     wait_for("the log", lambda: page.run(LINES) == text)
 
 
-def test_the_bar_of_keras_is_one_row_which_changes(page: Chromium, log: Log) -> None:
+def test_the_output_is_shown_as_a_terminal_shows_it_and_never_becomes_a_part_of_the_page(
+    page: Chromium, log: Log
+) -> None:
     bar = "{}\r\x1b[1m{}/2\x1b[0m \x1b[32m{}\x1b[0m - loss: {}"
     log.write_at(TIME, bar.format("", 1, "━", 0.51).encode())
     is_shown(page, "begin\n1/2 ━ - loss: 0.51")
@@ -42,19 +44,16 @@ def test_the_bar_of_keras_is_one_row_which_changes(page: Chromium, log: Log) -> 
     page.run("document.querySelector('#log input[name=find]').value = '━━ - loss'")
     page.run("document.querySelector('#log').elements.find.dispatchEvent(new Event('input'))")
     is_shown(page, "2/2 ━━ - loss: 0.25")
-
-
-def test_an_unfinished_line_is_shown_and_not_repeated(page: Chromium, log: Log) -> None:
-    for piece in ("loading ", "...", "..."):
-        log.write_at(TIME, piece.encode())
-    is_shown(page, "begin\nloading ......")
+    page.run("document.querySelector('#log input[name=find]').value = ''")
+    page.run("document.querySelector('#log').elements.find.dispatchEvent(new Event('input'))")
+    before = "begin\n2/2 ━━ - loss: 0.25\nend\n"
+    for text in ("loading ", "...", "..."):
+        log.write_at(TIME, text.encode())
+    is_shown(page, f"{before}loading ......")
     log.write_at(TIME, b" done\n")
-    is_shown(page, "begin\nloading ...... done\n")
-
-
-def test_nothing_of_a_program_becomes_a_part_of_the_page(page: Chromium, log: Log) -> None:
-    log.write(HOSTILE, f"0%\r{HOSTILE}\b", "\x1b[38;5;1;999;;mcolors \x1b[48;2;300;1m", "end")
-    page.shows("colors", "end")
+    is_shown(page, f"{before}loading ...... done\n")
+    log.write(HOSTILE, f"0%\r{HOSTILE}\b", "\x1b[38;5;1;999;;mcolors \x1b[48;2;300;1m", "the end")
+    page.shows("colors", "the end")
     assert not page.run("return window.isHacked || document.querySelector('#lines :not(span)')")
     assert page.run(LINES).count("<script>") == 2
     assert not set(page.run(LINES)) & set("\x1b\x07\b")

@@ -11,9 +11,7 @@ from cli.dashboard.sample_jobs import (
     BLOCKED,
     COMPARED,
     FAILED,
-    LOST_WORKER,
     QUEUED,
-    RESTARTING,
     RUNNING,
     create_samples,
 )
@@ -26,8 +24,8 @@ return document.querySelectorAll("a[href], button, input:not([type=hidden]), sel
 """
 
 
-def test_each_page_shows_jobs_of_every_phase_without_serious_problems(
-    page: Chromium, address: str, cluster: ClusterState, kubelet: Kubelet
+def test_pages_show_jobs_of_every_phase_without_serious_problems_and_are_used_with_the_keyboard(
+    page: Chromium, address: str, cluster: ClusterState, kubelet: Kubelet, tmp_path: Path
 ) -> None:
     origin, job = address.partition("/?")[0], f"/jobs/{cluster.namespace}"
     create_samples(cluster)
@@ -38,10 +36,7 @@ def test_each_page_shows_jobs_of_every_phase_without_serious_problems(
         "/": (RUNNING, "Running"),
         f"{job}/{RUNNING}": ("worker-3", "loss 1.04", "val_loss", "AllRanksRun", "Terminate"),
         f"{job}/{FAILED}": ("No such file or directory", "exit code 1"),
-        f"{job}/{RESTARTING}": (LOST_WORKER, "PodEvicted"),
-        f"{job}/{QUEUED}": (BLOCKED, "research"),
         f"/compare?{compared}": (*COMPARED, "0.03", "learning-rate"),
-        "/compare": ("Select jobs",),
         "/cluster": (NODE, "research", BLOCKED),
         f"{job}/other": ("it may have been deleted",),
         "/other": ("There is no page /other.",),
@@ -52,23 +47,14 @@ def test_each_page_shows_jobs_of_every_phase_without_serious_problems(
         problems[path] = page.problems_of_all_screens()
         assert page.requested() == {origin}
     assert {path: found for path, found in problems.items() if found} == {}
-
-
-def test_the_pictures_of_the_documentation_can_be_taken(
-    page: Chromium, address: str, cluster: ClusterState, kubelet: Kubelet, tmp_path: Path
-) -> None:
-    create_samples(cluster)
-    page.shows("10 jobs")
-    pictures = take_pictures(page, address.partition("/?")[0], cluster.namespace, [NODE], tmp_path)
+    pictures = take_pictures(page, origin, cluster.namespace, [NODE], tmp_path)
     assert {path.name for path in pictures} == {
         path.name for path in (ROOT / "docs" / "images").glob("dashboard-*.png")
     }
     assert {int.from_bytes(path.read_bytes()[16:20]) for path in pictures} == {WIDTH}  # the width in a PNG's header
 
-
-def test_everything_is_reached_with_the_keyboard(page: Chromium, cluster: ClusterState) -> None:
-    create_samples(cluster)
-    page.shows("10 jobs")
+    page.show()
+    page.open(f"{origin}/").shows("10 jobs")
     assert page.tab()["name"] == "Skip to the content"
     seen = [page.tab() for _ in range(page.run(FOCUSABLE) - 1)]
     names = {str(one["name"]).partition("\n")[0].strip() for one in seen}

@@ -12,7 +12,7 @@ from cli.dashboard.chromium import Chromium
 from cli.dashboard.in_cluster import OPERATOR, Accounts, InCluster, in_cluster
 from cli.dashboard.signing_proxy import TOKEN_HEADER, signing_proxy
 from cli.kubelet import NODE, Kubelet
-from cli.proxy import Proxy, proxy
+from cli.proxy import proxy
 from cli.service_account import RBAC
 from horovodjob_dashboard.event_streams import STREAMS_OF_A_VIEWER
 from localcluster.control_plane.standalone import free_ports
@@ -48,17 +48,6 @@ def token(accounts: Accounts, api: Api, cluster: ClusterState) -> Iterator[str]:
     api.delete(f"{role}/log-reader")
 
 
-@contextlib.contextmanager
-def behind_a_proxy(api: Api, directory: Path, *arguments: str) -> Iterator[tuple[InCluster, Proxy]]:
-    """A dashboard, and its connections to the API server."""
-    address = urlsplit(api.server)
-    with (
-        proxy(address.netloc) as connection,
-        in_cluster(api, directory, *arguments, server=f"https://{address.hostname}:{connection.port}") as server,
-    ):
-        yield server, connection
-
-
 def signed_in(page: Chromium, server: InCluster, token: str, path: str) -> Chromium:
     """The page of a viewer, marked: another document would have lost the mark."""
     page.open(f"{server.origin}/sign-out")
@@ -83,51 +72,31 @@ def comes_back(page: Chromium, *texts: str) -> None:
 
 
 def test_the_api_server_is_away(
-    started_chromium: Chromium, api: Api, token: str, cluster: ClusterState, tmp_path: Path
+    started_chromium: Chromium, api: Api, token: str, cluster: ClusterState, kubelet: Kubelet, tmp_path: Path
 ) -> None:
     cluster.create("first")
-    with behind_a_proxy(api, tmp_path) as (server, connection):
-        page = signed_in(started_chromium, server, token, f"/?namespace={cluster.namespace}").shows("first", "Queued")
+    path, address = f"/?namespace={cluster.namespace}", urlsplit(api.server)
+    log = kubelet.log(cluster.namespace, "train-launcher")
+    log.write("epoch 1")
+    with (
+        proxy(address.netloc) as connection,
+        in_cluster(api, tmp_path, server=f"https://{address.hostname}:{connection.port}") as server,
+    ):
+        page = signed_in(started_chromium, server, token, path).shows("first", "Queued")
         with connection.away():
             page.shows("no connection to 127.0.0.1", "Trying again.")
             cluster.create("second")
             cluster.run("first")
         comes_back(page, "second", "Running")
         assert sorted(page.run(ROWS)) == ["first", "second"]
-
-
-def test_a_page_that_is_opened_while_the_api_server_is_away(
-    started_chromium: Chromium, api: Api, token: str, cluster: ClusterState, tmp_path: Path
-) -> None:
-    cluster.create("first")
-    path = f"/?namespace={cluster.namespace}"
-    with behind_a_proxy(api, tmp_path) as (server, connection):
-        page = signed_in(started_chromium, server, token, path).shows("first")
         with connection.away():
             page.shows("no connection to 127.0.0.1")  # and no answer about rights is remembered
             page.open(f"{server.origin}{path}").shows("This page cannot be shown no connection", "Trying again.")
         page.shows("first", "Queued")
 
-
-def test_a_page_with_its_first_requests_lost(
-    started_chromium: Chromium, api: Api, token: str, cluster: ClusterState, tmp_path: Path
-) -> None:
-    cluster.create("first")
-    with in_cluster(api, tmp_path) as server:
-        page = signed_in(started_chromium, server, token, "/").shows("first")
-        page.run(PAGE_WITHOUT_CONNECTION)
-        page.shows("The connection is lost; trying again.").shows("first", "Queued")
-
-
-def test_a_log_continues_after_the_api_server_was_away(
-    started_chromium: Chromium, api: Api, token: str, cluster: ClusterState, kubelet: Kubelet, tmp_path: Path
-) -> None:
-    cluster.pod(cluster.create(), "launcher", node=NODE)
-    cluster.run()
-    log = kubelet.log(cluster.namespace, "train-launcher")
-    log.write("epoch 1")
-    with behind_a_proxy(api, tmp_path) as (server, connection):
-        page = signed_in(started_chromium, server, token, f"/jobs/{cluster.namespace}/train").shows("epoch 1")
+        cluster.pod(cluster.create(), "launcher", node=NODE)
+        cluster.run()
+        page.shows("train").open(f"{server.origin}/jobs/{cluster.namespace}/train").shows("epoch 1").run(MARK)
         with connection.away():
             page.shows("no connection to 127.0.0.1")
             log.write("epoch 2")
@@ -161,19 +130,7 @@ def test_the_pod_of_the_dashboard_is_replaced(
         comes_back_after_sign_in(page, server, token, cluster)
 
 
-def test_the_session_ends(
-    started_chromium: Chromium, api: Api, token: str, cluster: ClusterState, tmp_path: Path
-) -> None:
-    cluster.create("first")
-    with in_cluster(api, tmp_path) as server:
-        page = signed_in(started_chromium, server, token, "/").shows("first")
-        visitor = server.visitor()
-        visitor.join(page)
-        visitor.post("/sign-out", {})
-        comes_back_after_sign_in(page, server, token, cluster)
-
-
-def test_the_viewer_has_too_many_streams(
+def test_other_pages_have_all_streams_requests_are_lost_and_the_session_ends(
     started_chromium: Chromium, api: Api, token: str, cluster: ClusterState, tmp_path: Path
 ) -> None:
     cluster.create("first")
@@ -181,10 +138,28 @@ def test_the_viewer_has_too_many_streams(
         greedy = server.visitor(token)
         streams = [greedy.get("/changes", stream=True) for _ in range(STREAMS_OF_A_VIEWER)]
         page = signed_in(started_chromium, server, token, "/").shows("first", "close some of your pages. Trying again.")
-        cluster.create("second")
+        cluster.create("third")
         for each in streams:
             each.close()
-        comes_back(page, "first", "second")
+        comes_back(page, "first", "third")
+
+        page.run(PAGE_WITHOUT_CONNECTION)
+        page.shows("The connection is lost; trying again.").shows("first", "Queued").run(MARK)
+
+        visitor = server.visitor()
+        visitor.join(page)
+        visitor.post("/sign-out", {})
+        comes_back_after_sign_in(page, server, token, cluster)
+
+        path = f"/jobs/{cluster.namespace}/first"
+        page.open(f"{server.origin}{path}").shows("Queued").run(MARK)
+        with contextlib.ExitStack() as tabs:
+            for _ in range(TABS):
+                tabs.enter_context(other_tab(page))
+                page.open(f"{server.origin}{path}").shows("Queued")
+            cluster.run("first")
+            page.shows("Running")
+        comes_back(page, "Running")  # tabs that nobody sees leave their connections to others
 
 
 def test_a_proxy_leads_to_its_sign_in_page(
@@ -200,22 +175,6 @@ def test_a_proxy_leads_to_its_sign_in_page(
         cluster.create("second")
         proxy.is_signed_in = True
         comes_back(page, "first", "second")
-
-
-def test_pages_that_nobody_sees_leave_their_connections_to_others(
-    started_chromium: Chromium, api: Api, token: str, cluster: ClusterState, tmp_path: Path
-) -> None:
-    cluster.create()
-    path = f"/jobs/{cluster.namespace}/train"
-    with in_cluster(api, tmp_path) as server, contextlib.ExitStack() as tabs:
-        page = signed_in(started_chromium, server, token, path).shows("Queued")
-        for _ in range(TABS):
-            tabs.enter_context(other_tab(page))
-            page.open(f"{server.origin}{path}").shows("Queued")
-        cluster.run()
-        page.shows("Running")
-        tabs.close()
-        comes_back(page, "Running")
 
 
 @contextlib.contextmanager

@@ -76,15 +76,12 @@ def test_a_viewer_sees_the_gpu_hours_of_jobs_that_they_may_list(
     api.delete(f"/api/v1/namespaces/{other.namespace}")
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
+def test_a_wrong_setting_is_one_sentence(workspace: str) -> None:
+    for options, expected in (
         (("--link", "Grafana=javascript:alert(1)"), "must begin with http:// or https://"),
         (("--link", "Grafana=https://{name}.example.com"), "a job must not decide the host"),
         (("--gpu-hour-price", "cheap"), "must be a number"),
         (("--spot-gpu-hour-price", "0.50 EUR"), "needs the price of a GPU hour on other nodes"),
-    ],
-)
-def test_a_wrong_setting_is_one_sentence(cluster: ClusterState, options: tuple[str, ...], expected: str) -> None:
-    refused = run("dashboard", "--no-browser", *options)
-    assert (refused.code, expected in refused.stderr) == (2, True), refused.stderr
+    ):
+        refused = run("dashboard", "--no-browser", *options)
+        assert (refused.code, expected in refused.stderr) == (2, True), refused.stderr

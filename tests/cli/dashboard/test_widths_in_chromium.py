@@ -49,8 +49,11 @@ def wait_for_width(page: Chromium, width: int) -> None:
     wait_for("the screen", lambda: page.run("return innerWidth") == width)
 
 
-def test_rows_of_the_list_are_readable_and_low_on_each_screen(page: Chromium, cluster: ClusterState) -> None:
+def test_rows_of_the_list_are_readable_and_nothing_sticks_out_of_a_page_on_each_screen(
+    page: Chromium, address: str, cluster: ClusterState, kubelet: Kubelet
+) -> None:
     create_samples(cluster)
+    kubelet.log(cluster.namespace, f"{RUNNING}-launcher").write("x" * 500)
     cluster.create("no-image", {"horovodjob.dev/experiment": "imagenet", "horovodjob.dev/owner": "ada"})
     waits = condition("Reconciling", "ErrImagePull", IMAGE_ERROR)
     cluster.report("no-image", phase="Starting", executionState="queued", conditions=[waits])
@@ -64,13 +67,17 @@ def test_rows_of_the_list_are_readable_and_low_on_each_screen(page: Chromium, cl
         assert [row for row in rows if row["text"] and row["width"] < 180] == [], width
         assert [row for row in rows if row["text"] and not row["isInView"]] == [], width
         assert page.run(TOO_WIDE) == [], width
+    compared = "&".join(f"job={cluster.namespace}/{name}" for name in COMPARED)
+    for path in (f"/jobs/{cluster.namespace}/{RUNNING}", f"/compare?{compared}", "/usage?days=365", "/cluster"):
+        page.open(f"{address.partition('/?')[0]}{path}")
+        for width in WIDTHS:
+            page.show(width=width)
+            wait_for_width(page, width)
+            assert page.run(TOO_WIDE) == [], (path, width)
 
 
 AXES = (
     (0.00049975, 0.00049985),
-    (0.99998, 1.00002),
-    (123456.0, 123999.0),
-    (1e6, 1e6 + 3),
     (-2.5e-7, 3e-7),
     (1.0, 1.0),
     (5e11, 2.0),
@@ -103,19 +110,3 @@ def check_axes(page: Chromium) -> None:
     assert [each for each in drawn if each["left"] < 0 or each["right"] > each["width"]] == []
     sides = [each["text"] for each in drawn if each["isSide"] and each["text"]]
     assert len(set(sides)) == len(sides) >= 2, sides
-
-
-def test_nothing_sticks_out_of_the_other_pages(
-    page: Chromium, address: str, cluster: ClusterState, kubelet: Kubelet
-) -> None:
-    create_samples(cluster)
-    kubelet.log(cluster.namespace, f"{RUNNING}-launcher").write("x" * 500)
-    page.shows("10 jobs")
-    origin = address.partition("/?")[0]
-    compared = "&".join(f"job={cluster.namespace}/{name}" for name in COMPARED)
-    for path in (f"/jobs/{cluster.namespace}/{RUNNING}", f"/compare?{compared}", "/usage?days=365", "/cluster"):
-        page.open(origin + path)
-        for width in WIDTHS:
-            page.show(width=width)
-            wait_for_width(page, width)
-            assert page.run(TOO_WIDE) == [], (path, width)

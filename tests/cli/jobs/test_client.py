@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import os
 import re
 import threading
 from functools import partial
@@ -10,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from cli.cluster_state import TIME, ClusterState, condition
 from cli.kubelet import NODE, Kubelet
 from cli.program import run
+from cli.service_account import token_kubeconfig
 from horovodjob import Client, ClientError, NotFound, TimedOut, UsageError
 from horovodjob.client.cluster.connections import THREADS
 from horovodjob.client.jobs import logs
@@ -132,40 +131,28 @@ def readers() -> int:
     return [thread.name for thread in threading.enumerate()].count(THREADS)
 
 
-def test_errors_are_of_one_family_and_one_sentence(cluster: ClusterState, tmp_path: Path) -> None:
+def test_errors_are_one_sentence_and_clients_of_several_clusters_work_side_by_side(
+    cluster: ClusterState, tmp_path: Path
+) -> None:
     client = Client()
     with pytest.raises(NotFound, match=r"^job missing does not exist in workspace .*; see `hvj job list`$"):
         client.get("missing")
     with pytest.raises(UsageError, match=r"the script missing\.py is not a file of the directory"):
         client.run("missing.py", workdir=tmp_path)
-    with pytest.raises(ClientError, match="ask the cluster's administrator for this permission"):
-        Client("a-missing-one", kubeconfig=stranger(cluster, tmp_path)).list()
-    cluster.create()
-    with pytest.raises(ClientError, match="train has no files yet"):
-        client.download("train", tmp_path)
-
-
-def test_clients_of_several_clusters_work_side_by_side(cluster: ClusterState, tmp_path: Path) -> None:
-    cluster.create()
-    member, other = Client(), Client(kubeconfig=stranger(cluster, tmp_path))
-    assert other.namespace == "default"
-    assert [job.name for job in member.list()] == ["train"]
-    with pytest.raises(ClientError):
-        other.list()
-    assert os.environ["KUBECONFIG"]
-    assert member.get("train").namespace == cluster.namespace
-
-
-def stranger(cluster: ClusterState, directory: Path) -> Path:
-    """The kubeconfig of a user without rights, whose namespace is `default`."""
-    kubeconfig = yaml.safe_load(cluster.api.kubeconfig.read_text())
     accounts = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts"
     cluster.api.create(accounts, {"metadata": {"name": "stranger"}})
-    token = cluster.api.create(f"{accounts}/stranger/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
-    kubeconfig["users"][0]["user"] = {"token": token}
-    path = directory / "stranger.kubeconfig"
-    path.write_text(yaml.safe_dump(kubeconfig))
-    return path
+    stranger = token_kubeconfig(cluster.api, cluster.namespace, "stranger", tmp_path, default="default")
+    with pytest.raises(ClientError, match="ask the cluster's administrator for this permission"):
+        Client("a-missing-one", kubeconfig=stranger).list()
+    other = Client(kubeconfig=stranger)
+    assert other.namespace == "default"
+    cluster.create()
+    assert [job.name for job in client.list()] == ["train"]
+    with pytest.raises(ClientError):
+        other.list()
+    assert client.get("train").namespace == cluster.namespace
+    with pytest.raises(ClientError, match="train has no files yet"):
+        client.download("train", tmp_path)
 
 
 def test_a_sweep_takes_what_a_run_takes(cluster: ClusterState, tmp_path: Path) -> None:
@@ -209,4 +196,6 @@ def test_an_option_that_does_not_exist_is_no_silence(cluster: ClusterState, tmp_
         Client().run("train.py", **wrong)
     with pytest.raises(UsageError, match=r"^'node' is no option of a run; 'nodes' is one$"):
         Client().sweep("train.py", parameters={"lr": [1, 2]}, **wrong)
+    with pytest.raises(UsageError, match="a sweep of a program needs parameters"):
+        Client().sweep("train.py", workdir=tmp_path)
     assert Client().list() == []

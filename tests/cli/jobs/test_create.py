@@ -100,156 +100,6 @@ def test_mounts_of_the_old_command_line_are_added_to_those_of_the_file(
     assert {mount["mountPath"] for mount in spec["volumeMounts"]} == {f"{root}/blob", f"{root}/nfs"}
 
 
-def test_mounts_of_the_old_command_line_are_rejected_with_a_horovodjob(
-    hvj: Hvj, tmp_path: Path, cluster: ClusterState
-) -> None:
-    path = yaml_file(tmp_path / "job.yaml", {"kind": "HorovodJob"})
-    done = hvj("job", "create", "-f", path, "--afs-name", "results")
-    assert done.code == 2
-    assert "write spec.azureFiles" in done.stderr
-
-
-def test_account_and_key_come_from_the_old_variables_into_a_secret(
-    hvj: Hvj, job_json: str, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AZURE_BATCHAI_STORAGE_ACCOUNT", "mystorageaccount")
-    monkeypatch.setenv("AZURE_BATCHAI_STORAGE_KEY", KEY)
-    done = hvj("job", "create", "-n", "train", "-c", "gpunp", "-f", job_json)
-    assert done.code == 0
-    assert KEY not in done.stdout + done.stderr
-    assert SECRET in names_of_secrets(cluster)
-    assert KEY not in json.dumps(cluster.api.get(f"{cluster.jobs}/train"))
-
-
-def test_a_second_job_shares_the_secret_and_another_key_is_rejected(
-    hvj: Hvj, job_json: str, cluster: ClusterState
-) -> None:
-    create = ("job", "create", "-f", job_json, "-c", "gpunp", "--storage-account-name", "mystorageaccount")
-    for name in ("first", "second"):
-        assert hvj(*create, "-n", name, "--storage-account-key", KEY).code == 0
-    done = hvj(*create, "-n", "third", "--storage-account-key", "b3RoZXI=")
-    assert done.code == 1
-    assert f"Secret {SECRET} exists in {cluster.namespace} with other values" in done.stderr
-    assert "b3RoZXI=" not in done.stderr
-    assert cluster.api.find(f"{cluster.jobs}/third") is None
-
-
-def test_a_job_that_exists_is_an_error(hvj: Hvj, tmp_path: Path, cluster: ClusterState) -> None:
-    cluster.create()
-    done = hvj("job", "create", "-f", yaml_file(tmp_path / "job.yaml", manifest()))
-    assert done.code == 1
-    assert (
-        done.stderr == f"error: job train exists in workspace {cluster.namespace}; delete it or choose another name\n"
-    )
-
-
-def test_two_batch_ai_names_that_are_equal_in_kubernetes_are_rejected(hvj: Hvj, job_json: str) -> None:
-    create = ("job", "create", "-f", job_json, "-c", "gpunp", "--storage-account-name", "mystorageaccount", "-n")
-    assert hvj(*create, "Cifar_1").code == 0
-    done = hvj(*create, "cifar-1")
-    assert done.code == 1
-    assert "which job Cifar_1 already has" in done.stderr
-    assert hvj("job", "show", "-n", "CIFAR_1").code == 3
-
-
-def test_secrets_in_the_file_are_created_with_the_job_and_deleted_with_it(
-    hvj: Hvj, tmp_path: Path, cluster: ClusterState
-) -> None:
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-secrets"}, "stringData": {"A": "1"}}
-    assert hvj("job", "create", "-f", yaml_file(tmp_path / "job.yaml", secret, manifest())).code == 0
-    (owner,) = cluster.api.get(f"/api/v1/namespaces/{cluster.namespace}/secrets/train-secrets")["metadata"][
-        "ownerReferences"
-    ]
-    assert owner["name"] == "train"
-
-
-def test_a_job_that_the_api_server_rejects_leaves_no_objects(hvj: Hvj, tmp_path: Path, cluster: ClusterState) -> None:
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-secrets"}, "stringData": {"A": "1"}}
-    wrong = manifest(worker={"replicas": 0})
-    done = hvj("job", "create", "-f", yaml_file(tmp_path / "job.yaml", secret, wrong))
-    assert done.code == 1
-    assert "spec.worker.replicas" in done.stderr
-    assert "train-secrets" not in names_of_secrets(cluster)
-
-
-def test_secrets_are_deleted_when_a_later_step_fails(hvj: Hvj, tmp_path: Path, cluster: ClusterState) -> None:
-    one, other = (
-        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-secrets"}, "stringData": {"A": value}}
-        for value in "12"
-    )
-    done = hvj("job", "create", "-f", yaml_file(tmp_path / "job.yaml", one, other, manifest()))
-    assert done.code == 1
-    assert "train-secrets exists" in done.stderr
-    assert names_of_secrets(cluster) == []
-    assert cluster.api.get(cluster.jobs)["items"] == []
-
-
-def test_a_missing_workspace_is_reported_with_the_command_that_creates_it(hvj: Hvj, tmp_path: Path) -> None:
-    done = hvj("job", "create", "-f", yaml_file(tmp_path / "job.yaml", manifest()), "-w", "nowhere")
-    assert done.code == 3
-    assert done.stderr == "error: workspace nowhere does not exist; `hvj workspace create -w nowhere` creates it\n"
-
-
-@pytest.mark.parametrize("option", ["--dry-run", "--dry-run=client", "--dry-run=server"])
-def test_a_dry_run_prints_the_resource_and_creates_nothing(
-    hvj: Hvj, job_json: str, cluster: ClusterState, option: str
-) -> None:
-    name = ("--storage-account-name", "mystorageaccount", "-n", "cifar_distributed")
-    printed = hvj("job", "create", "-f", job_json, *name, option, "-c", "gpunp", "-o", "yaml").data
-    assert (printed["kind"], printed["metadata"]["name"]) == ("HorovodJob", "cifar-distributed")
-    assert cluster.api.get(cluster.jobs)["items"] == []
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "is empty"),
-        ("{", "is not valid JSON: line 1, column 2"),
-        ("a: [", "is not valid YAML: line 1, column 5"),
-        ("- 1", "has list where an object"),
-        ('{"properties": {"nodeCount": "four"}}', "properties.nodeCount"),
-        ("kind: Pod", "has neither a job.json of Batch AI nor a HorovodJob, but Pod"),
-        ("kind: MPIJob", "`hvj convert -f"),
-        ("kind: HorovodJob", "apiVersion is None; it must be horovodjob.dev/v1beta1"),
-    ],
-)
-def test_an_invalid_file_is_a_usage_error_with_the_position(hvj: Hvj, tmp_path: Path, text: str, words: str) -> None:
-    path = tmp_path / "job"
-    path.write_text(text)
-    done = hvj("job", "create", "-n", "train", "-f", str(path))
-    assert done.code == 2
-    assert words in done.stderr
-
-
-def test_a_missing_file_is_a_usage_error(hvj: Hvj) -> None:
-    done = hvj("job", "create", "-n", "train", "-f", "/nowhere/job.json")
-    assert (done.code, done.stderr) == (2, "error: cannot read /nowhere/job.json: No such file or directory\n")
-
-
-def test_the_namespace_of_a_manifest_applies_unless_a_workspace_is_set(
-    hvj: Hvj, tmp_path: Path, cluster: ClusterState
-) -> None:
-    job = manifest()
-    job["metadata"]["namespace"] = "default"
-    create = (
-        "job",
-        "create",
-        "-f",
-        yaml_file(tmp_path / "job.yaml", job),
-        "--dry-run",
-        "--query",
-        "metadata.namespace",
-    )
-    assert hvj(*create).data == "default"
-    assert hvj(*create, "-w", cluster.namespace).data == cluster.namespace
-
-
-def test_unknown_fields_of_a_manifest_are_rejected_by_name(hvj: Hvj, tmp_path: Path) -> None:
-    done = hvj("job", "create", "-f", yaml_file(tmp_path / "job.yaml", manifest(nodeCount=4)))
-    assert done.code == 1
-    assert "spec.nodeCount" in done.stderr
-
-
 def test_create_with_wait_exits_with_the_exit_code_of_the_job(tmp_path: Path, cluster: ClusterState) -> None:
     path = yaml_file(tmp_path / "job.yaml", manifest())
     with hvj_process("job", "create", "-f", path, "--wait", "--query", "executionState") as process:
@@ -266,33 +116,115 @@ def names_of_secrets(cluster: ClusterState) -> list[str]:
     return [secret["metadata"]["name"] for secret in secrets]
 
 
-@pytest.mark.parametrize("document", [TUTORIAL, manifest("train")], ids=["job.json", "HorovodJob"])
-def test_a_queue_and_a_priority_become_the_labels_that_kueue_reads(
-    hvj: Hvj, tmp_path: Path, cluster: ClusterState, document: Any
+def test_account_and_key_come_from_the_old_variables_into_a_secret_that_a_second_job_shares(
+    hvj: Hvj, job_json: str, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = yaml_file(tmp_path / "job.yaml", document)
-    account = ("--storage-account-name", "mystorageaccount")
-    kueue = Kueue(cluster.api, cluster.namespace, {})
-    try:
-        done = hvj("job", "create", "-n", "train", "-f", path, "--queue", QUEUE, "--priority", "urgent", *account)
-    finally:
-        kueue.remove()
-    assert done.code == 0, done.stderr
-    created = cluster.api.get(f"{cluster.jobs}/train")
-    labels = {name: value for name, value in created["metadata"]["labels"].items() if name.startswith("kueue")}
-    assert labels == {"kueue.x-k8s.io/queue-name": QUEUE, "kueue.x-k8s.io/priority-class": "urgent"}
-    assert created["spec"]["runPolicy"]["suspend"] is False
+    monkeypatch.setenv("AZURE_BATCHAI_STORAGE_ACCOUNT", "mystorageaccount")
+    monkeypatch.setenv("AZURE_BATCHAI_STORAGE_KEY", KEY)
+    create = ("job", "create", "-f", job_json, "-c", "gpunp", "-n")
+    for name in ("Cifar_1", "second"):
+        done = hvj(*create, name)
+        assert (done.code, KEY in done.stdout + done.stderr) == (0, False)
+    assert SECRET in names_of_secrets(cluster)
+    assert KEY not in json.dumps(cluster.api.get(cluster.jobs))
+    done = hvj(*create, "third", "--storage-account-key", "b3RoZXI=")
+    assert done.code == 1
+    assert f"Secret {SECRET} exists in {cluster.namespace} with other values" in done.stderr
+    assert "b3RoZXI=" not in done.stderr
+    assert cluster.api.find(f"{cluster.jobs}/third") is None
+    done = hvj(*create, "cifar-1")
+    assert (done.code, "which job Cifar_1 already has" in done.stderr) == (1, True)
+    assert hvj("job", "show", "-n", "CIFAR_1").code == 3
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def secret(value: str) -> Any:
+    """A Secret in the file of a job."""
+    metadata = {"name": "train-secrets"}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"A": value}}
+
+
+def test_secrets_of_the_file_are_created_with_the_job_or_not_at_all(
+    hvj: Hvj, tmp_path: Path, cluster: ClusterState
+) -> None:
+    for documents, words in (
+        ((secret("1"), manifest(worker={"replicas": 0})), "spec.worker.replicas"),
+        ((secret("1"), manifest(nodeCount=4)), "spec.nodeCount"),
+        ((secret("1"), secret("2"), manifest()), "train-secrets exists"),
+    ):
+        done = hvj("job", "create", "-f", yaml_file(tmp_path / "job.yaml", *documents))
+        assert (done.code, words in done.stderr) == (1, True), done.stderr
+        assert (names_of_secrets(cluster), cluster.api.items(cluster.jobs)) == ([], [])
+    create = ("job", "create", "-f", yaml_file(tmp_path / "job.yaml", secret("1"), manifest()))
+    assert hvj(*create).code == 0
+    path = f"/api/v1/namespaces/{cluster.namespace}/secrets/train-secrets"
+    (owner,) = cluster.api.get(path)["metadata"]["ownerReferences"]
+    assert owner["name"] == "train"
+    again = hvj("job", "create", "-f", yaml_file(tmp_path / "job.yaml", manifest()))
+    words = f"error: job train exists in workspace {cluster.namespace}; delete it or choose another name\n"
+    assert (again.code, again.stderr) == (1, words)
+
+
+def test_a_dry_run_prints_the_resource_in_its_namespace_and_creates_nothing(
+    hvj: Hvj, job_json: str, tmp_path: Path, cluster: ClusterState
+) -> None:
+    name = ("--storage-account-name", "mystorageaccount", "-n", "cifar_distributed")
+    for option in ("--dry-run", "--dry-run=client", "--dry-run=server"):
+        printed = hvj("job", "create", "-f", job_json, *name, option, "-c", "gpunp", "-o", "yaml").data
+        assert (printed["kind"], printed["metadata"]["name"]) == ("HorovodJob", "cifar-distributed")
+    job = manifest()
+    job["metadata"]["namespace"] = "default"
+    create = (
+        "job",
+        "create",
+        "-f",
+        yaml_file(tmp_path / "job.yaml", job),
+        "--dry-run",
+        "--query",
+        "metadata.namespace",
+    )
+    assert hvj(*create).data == "default"
+    assert hvj(*create, "-w", cluster.namespace).data == cluster.namespace
+    assert cluster.api.get(cluster.jobs)["items"] == []
+    done = hvj(*create[:4], "-w", "nowhere")
+    words = "error: workspace nowhere does not exist; `hvj workspace create -w nowhere` creates it\n"
+    assert (done.code, done.stderr) == (3, words)
+
+
+def test_an_invalid_file_or_option_is_a_usage_error_with_the_position(hvj: Hvj, tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    for text, words in (
+        ("", "is empty"),
+        ("{", "is not valid JSON: line 1, column 2"),
+        ("- 1", "has list where an object"),
+        ('{"properties": {"nodeCount": "four"}}', "properties.nodeCount"),
+        ("kind: Pod", "has neither a job.json of Batch AI nor a HorovodJob, but Pod"),
+        ("kind: MPIJob", "`hvj convert -f"),
+        ("kind: HorovodJob", "apiVersion is None; it must be horovodjob.dev/v1beta1"),
+    ):
+        path.write_text(text)
+        done = hvj("job", "create", "-n", "train", "-f", str(path))
+        assert (done.code, words in done.stderr) == (2, True), done.stderr
+    done = hvj("job", "create", "-n", "train", "-f", "/nowhere/job.json")
+    assert (done.code, done.stderr) == (2, "error: cannot read /nowhere/job.json: No such file or directory\n")
+    create = ("job", "create", "-f", yaml_file(path, manifest("train")))
+    for options, words in (
+        (("--afs-name", "results"), "write spec.azureFiles"),
         (("--queue", "My GPUs"), "--queue 'My GPUs' must be the name of an object of Kueue"),
         (("--priority", "urgent"), "--priority has an effect only in a queue: add --queue"),
-    ],
-)
-def test_a_queue_that_kueue_cannot_have_is_refused(
-    hvj: Hvj, tmp_path: Path, options: tuple[str, ...], message: str
+    ):
+        done = hvj(*create, *options)
+        assert (done.code, words in done.stderr) == (2, True), done.stderr
+
+
+def test_a_queue_and_a_priority_become_the_labels_that_kueue_reads(
+    hvj: Hvj, tmp_path: Path, cluster: ClusterState, kueue: Kueue
 ) -> None:
-    done = hvj("job", "create", "-f", yaml_file(tmp_path / "job.yaml", manifest("train")), *options)
-    assert (done.code, message in done.stderr) == (2, True), done.stderr
+    options = ("--queue", QUEUE, "--priority", "urgent", "--storage-account-name", "mystorageaccount")
+    for name, document in (("tutorial", TUTORIAL), ("manifest", manifest("manifest"))):
+        path = yaml_file(tmp_path / "job.yaml", document)
+        done = hvj("job", "create", "-n", name, "-f", path, *options)
+        assert done.code == 0, done.stderr
+    for created in cluster.api.items(cluster.jobs):
+        labels = {name: value for name, value in created["metadata"]["labels"].items() if name.startswith("kueue")}
+        assert labels == {"kueue.x-k8s.io/queue-name": QUEUE, "kueue.x-k8s.io/priority-class": "urgent"}
+        assert created["spec"]["runPolicy"]["suspend"] is False

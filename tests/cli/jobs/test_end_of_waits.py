@@ -1,9 +1,8 @@
 """Nothing waits for what cannot come: stalled jobs, times of --timeout, images and claims that are missing."""
 
 import json
+import signal
 import subprocess
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from cli.cluster_state import ClusterState, condition
 from cli.program import Hvj, Process, hvj_command, hvj_process
 from horovodjob import Client, NotFound, Stalled, TimedOut
 from horovodjob.client.jobs import wait_limit
-from support.api_client import Api, Object, wait_for
+from support.api_client import Object, wait_for
 
 REASON = "spec.image is empty, and the operator has no default image: set spec.image"
 SENTENCE = f"error: job {{}} cannot continue until you act: InvalidSpec: {REASON}\n"
@@ -60,31 +59,6 @@ def test_each_command_that_waits_ends_at_a_job_that_only_the_user_can_mend(clust
         assert ("hvj job delete" in errors) == (name in ("ran", "attached")), errors
 
 
-def test_a_wait_can_go_on_until_the_user_has_mended_the_job(
-    hvj: Hvj, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wait_limit, "STALLED_SECONDS", 1)
-    cluster.create()
-    cluster.report(phase="Queued", executionState="queued", conditions=STALLED)
-    mended = threading.Timer(4, cluster.succeed)
-    mended.start()
-    done = hvj("job", "wait", "-n", "train", "--wait-stalled")
-    assert done.code == 0, done.stderr
-    mended.join()
-
-
-def test_a_job_that_is_stalled_for_a_moment_is_waited_for(cluster: ClusterState) -> None:
-    cluster.create()
-    cluster.report(phase="Queued", executionState="queued", conditions=STALLED)
-    with hvj_process("job", "wait", "-n", "train") as process:
-        assert process.stderr
-        assert REASON in process.stderr.readline()
-        cluster.report(phase="Running", executionState="running", conditions=[])
-        assert process.stderr.readline().endswith("Running\n")
-        cluster.succeed()
-        assert process.wait() == 0
-
-
 def test_python_raises_at_a_stalled_job_and_after_its_time(
     cluster: ClusterState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,29 +75,27 @@ def test_python_raises_at_a_stalled_job_and_after_its_time(
         list(client.logs("train"))
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        (("job", "wait", "-n", "train"), "job train did not end (Running) within 1 s"),
-        (("attach", "train"), "job train did not end (Running) within 1 s"),
-        (("job", "logs", "-f", "-n", "train", "--role", "launcher"), "job train did not end (Running) within 1 s"),
-        (("job", "terminate", "-y", "-n", "train"), "job train did not end (Running) within 1 s"),
+def test_each_wait_has_a_time(hvj: Hvj, cluster: ClusterState) -> None:
+    end = "job train did not end (Running) within 1 s"
+    pods: list[str] = []
+    for command, words in (
+        (("job", "wait", "-n", "train"), end),
+        (("attach", "train"), end),
+        (("job", "logs", "-f", "-n", "train", "--role", "launcher"), end),
+        (("job", "file", "stream", "-j", "train", "-f", "stdout.txt"), end),
+        (("job", "terminate", "-y", "-n", "train"), end),
         (("job", "delete", "-y", "-n", "train"), "job train and its pods were not deleted within 1 s"),
-        (("job", "file", "stream", "-j", "train", "-f", "stdout.txt"), "job train did not end (Running) within 1 s"),
         (("experiment", "delete", "-y", "-n", "digits"), "the jobs of experiment digits were not deleted within 1 s"),
-    ],
-)
-def test_each_wait_has_a_time(hvj: Hvj, cluster: ClusterState, command: tuple[str, ...], words: str) -> None:
-    job = cluster.create(labels={"horovodjob.dev/experiment": "digits"})
-    cluster.run()
-    pod = cluster.pod(job, "worker")
-    path = f"{cluster.pods}/{pod['metadata']['name']}"
-    cluster.api.patch(path, {"metadata": {"finalizers": ["example.com/test"]}})
-    try:
+    ):
+        if cluster.api.find(f"{cluster.jobs}/train") is None:
+            job = cluster.create(labels={"horovodjob.dev/experiment": "digits"})
+            cluster.run()
+            pods.append(f"{cluster.pods}/{cluster.pod(job, 'worker', len(pods))['metadata']['name']}")
+            cluster.api.patch(pods[-1], {"metadata": {"finalizers": ["example.com/test"]}})
         done = hvj(*command, "--timeout", "1s")
         assert (done.code, f"error: {words} (--timeout)\n" in done.stderr) == (5, True), done.stderr
-    finally:
-        cluster.api.patch(path, {"metadata": {"finalizers": []}})
+    for pod in pods:
+        cluster.api.patch(pod, {"metadata": {"finalizers": []}})
 
 
 @pytest.fixture
@@ -136,14 +108,6 @@ def operator(cluster: ClusterState) -> Object:
     body: dict[str, Any] = {"metadata": {"name": "horovodjob-operator", "labels": labels}}
     body["spec"] = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
     return cluster.api.create(f"/apis/apps/v1/namespaces/{cluster.namespace}/deployments", body)
-
-
-@pytest.fixture
-def nodes(api: Api, cluster: ClusterState) -> Iterator[Nodes]:
-    """Nodes of the cluster, which has none otherwise."""
-    made = Nodes(api, cluster.namespace)
-    yield made
-    made.delete_all()
 
 
 def set_default(cluster: ClusterState, operator: Object, variable: Object) -> None:
@@ -174,80 +138,58 @@ def test_a_job_without_any_image_is_refused_before_it_is_created(
     assert hvj("run", "--detach", "--name", "d", "train.py").code == 0
 
 
-def test_doctor_sees_that_there_is_no_default_image(hvj: Hvj, cluster: ClusterState, operator: Object) -> None:
-    def image() -> Object:
-        return next(each for each in json.loads(hvj("doctor", "-o", "json").stdout) if each["check"] == "image")
+def test_doctor_sees_that_there_is_no_default_image_or_one_that_no_node_can_have(
+    hvj: Hvj, cluster: ClusterState, operator: Object, nodes: Nodes
+) -> None:
+    def image(*options: str) -> list[Object]:
+        return [row for row in json.loads(hvj("doctor", *options, "-o", "json").stdout) if row["check"] == "image"]
 
-    found = image()
+    (found,) = image()
     assert (found["result"], "has a default image" in found["message"]) == ("warning", True), found
     assert "jobDefaults.image" in found["command"]
     cluster.create("train", image="")
-    job = next(
-        each
-        for each in json.loads(hvj("doctor", "-j", "train", "-o", "json").stdout)
-        if each["check"] == "image" and each["result"] == "blocks"
-    )
+    (job,) = [row for row in image("-j", "train") if row["result"] == "blocks"]
     assert "job train has no image" in job["message"]
+    set_default(cluster, operator, {"value": '{"image":"","gpuImage":"gpu:1"}'})
+    assert image()[0]["result"] == "warning"
     set_default(cluster, operator, {"value": '{"image":"registry:5000/trainer:1"}'})
     assert "jobs without one get registry:5000/trainer:1" in str(image())
-    set_default(cluster, operator, {"value": '{"image":"","gpuImage":"gpu:1"}'})
-    assert image()["result"] == "warning"
-
-
-def test_doctor_sees_a_default_image_that_no_node_can_have(
-    hvj: Hvj, cluster: ClusterState, operator: Object, nodes: Nodes
-) -> None:
-    def image() -> Object:
-        return next(each for each in json.loads(hvj("doctor", "-o", "json").stdout) if each["check"] == "image")
-
     nodes.add("kind-worker", gpus=0)
     set_default(cluster, operator, {"value": '{"image":"horovodjob/trainer:1"}'})
-    assert (image()["result"], image()["command"]) == ("warning", "kind load docker-image horovodjob/trainer:1")
+    (found,) = image()
+    assert (found["result"], found["command"]) == ("warning", "kind load docker-image horovodjob/trainer:1")
     images = [{"names": ["docker.io/horovodjob/trainer:1"], "sizeBytes": 1}]
     cluster.api.patch("/api/v1/nodes/kind-worker/status", {"status": {"images": images}})
-    assert image()["result"] == "ok"
+    assert image()[0]["result"] == "ok"
 
 
-def unbound_claim(cluster: ClusterState) -> None:
-    """A claim for which nothing provides a volume, as the volume controller says."""
-    claim = cluster.claim()
+def test_an_unbound_claim_says_why_while_a_command_waits_and_a_missing_one_is_an_error(
+    hvj: Hvj, cluster: ClusterState
+) -> None:
+    claim = {**cluster.claim(), "kind": "PersistentVolumeClaim"}
     words = "no persistent volumes available for this claim and no storage class is set"
-    cluster.event({**claim, "kind": "PersistentVolumeClaim"}, "FailedBinding", words)
-
-
-UNBOUND = "claim data is not bound to a volume: no persistent volumes available"
-
-
-def test_an_unbound_claim_of_a_job_says_why_while_the_command_waits(cluster: ClusterState) -> None:
-    unbound_claim(cluster)
+    cluster.event(claim, "FailedBinding", words)
+    unbound = "claim data is not bound to a volume: no persistent volumes available"
     cluster.create(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
     cluster.report(phase="Queued", executionState="queued")
     with hvj_process("job", "wait", "-n", "train") as process:
-        process.until(UNBOUND)
-
-
-def test_an_unbound_claim_of_a_run_says_why_while_it_waits_and_a_missing_one_is_an_error(
-    hvj: Hvj, cluster: ClusterState
-) -> None:
-    unbound_claim(cluster)
-    with hvj_process("run", "--claim", "data", "--image", "trainer:1", "train.py") as process:
-        assert process.until(UNBOUND).startswith("waiting for pod ")
+        process.until(unbound)
+    cluster.api.delete(f"{cluster.jobs}/train")
+    run = ("run", "--claim", "data", "--image", "trainer:1")
+    with hvj_process(*run, "train.py") as process:
+        assert process.until(unbound).startswith("waiting for pod ")
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    done = hvj(*run, "--timeout", "1s", "train.py")
+    words = "which receives the directory on claim data, did not start within 1 s (--timeout)\n"
+    assert (done.code, words in done.stderr) == (5, True), done.stderr
+    with pytest.raises(TimedOut, match="did not start within 1 s"):
+        Client().run("train.py", claim="data", image="trainer:1", timeout=1, quiet=True)
     words = f"claim missing does not exist in workspace {cluster.namespace}"
     mount = ("--mount", "missing=/data", "--image", "trainer:1")
     for command in (("run", *mount, "train.py"), ("run", *mount, "--sweep", "lr=0.1,0.2", "train.py")):
         done = hvj(*command)
         assert (done.code, words in done.stderr, done.stderr.count("\n")) == (3, True, 1), done.stderr
-    assert cluster.api.items(cluster.jobs) == []
-
-
-def test_the_pod_that_receives_a_directory_has_the_time_of_the_user(cluster: ClusterState) -> None:
-    unbound_claim(cluster)
-    with hvj_process("run", "--claim", "data", "--image", "trainer:1", "--timeout", "2s", "train.py") as process:
-        errors = process.communicate()[1]
-    assert process.returncode == 5, errors
-    assert "which receives the directory on claim data, did not start within 2 s (--timeout)\n" in errors
-    with pytest.raises(TimedOut, match="did not start within 1 s"):
-        Client().run("train.py", claim="data", image="trainer:1", timeout=1, quiet=True)
     assert (cluster.pods_of_hvj(), cluster.api.items(cluster.jobs)) == ([], [])
 
 

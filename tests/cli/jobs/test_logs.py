@@ -21,31 +21,19 @@ def job(cluster: ClusterState, kubelet: Kubelet) -> Object:
     return created
 
 
-def test_each_line_begins_with_the_name_of_its_pod(hvj: Hvj, job: Object) -> None:
-    assert hvj("job", "logs", "-n", "train").stdout.splitlines() == [
-        "launcher | loss: 1.1",
-        "launcher | größer",
-        "worker-0 | ready",
-        "worker-0 | größer",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("options", "lines"),
-    [
-        (("--role", "launcher", "--no-prefix"), ["loss: 1.1", "größer"]),
-        (("--worker", "0"), ["worker-0 | ready", "worker-0 | größer"]),
-    ],
-)
-def test_pods_can_be_selected(hvj: Hvj, job: Object, options: tuple[str, ...], lines: list[str]) -> None:
-    assert hvj("job", "logs", "-n", "train", *options).stdout.splitlines() == lines
-
-
-def test_a_job_without_pods_is_reported_with_the_command_for_its_files(hvj: Hvj, cluster: ClusterState) -> None:
-    cluster.create()
-    done = hvj("job", "logs", "-n", "train")
-    assert done.code == 1
-    assert "hvj job file list" in done.stderr
+def test_each_line_begins_with_the_name_of_its_pod_and_pods_can_be_selected(
+    hvj: Hvj, job: Object, cluster: ClusterState
+) -> None:
+    launcher, worker = ["loss: 1.1", "größer"], ["worker-0 | ready", "worker-0 | größer"]
+    for options, lines in (
+        ((), [*(f"launcher | {line}" for line in launcher), *worker]),
+        (("--role", "launcher", "--no-prefix"), launcher),
+        (("--worker", "0"), worker),
+    ):
+        assert hvj("job", "logs", "-n", "train", *options).stdout.splitlines() == lines
+    cluster.create("waits")
+    done = hvj("job", "logs", "-n", "waits")
+    assert (done.code, "hvj job file list" in done.stderr) == (1, True)
 
 
 def test_following_continues_after_a_restart_and_ends_with_the_job(
@@ -83,31 +71,27 @@ def test_an_interrupted_connection_loses_and_repeats_no_line(
         assert log.broken.is_set()
 
 
-@pytest.mark.parametrize("command", ["logs -n", "logs --follow -n", "top -n", "stacks -n", "node list -j"])
-def test_a_job_of_multikueue_has_its_pods_in_another_cluster(hvj: Hvj, cluster: ClusterState, command: str) -> None:
-    cluster.create(managedBy=MULTIKUEUE_NAME)
-    result = hvj("job", *command.split(), "train")
-    assert (result.code, result.stdout) == (1, "")
-    assert "job train waits for MultiKueue to dispatch it to another cluster" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("cluster_name", "place"),
-    [("west", "cluster west"), (None, "another cluster, which the Workload of the job names")],
-)
-def test_the_logs_of_a_job_of_multikueue_are_read_in_its_cluster(
-    hvj: Hvj, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch, cluster_name: str | None, place: str
+def test_a_job_of_multikueue_has_its_pods_in_another_cluster(
+    hvj: Hvj, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def workload(_job: Object) -> Object:
-        if cluster_name is None:
-            raise ApiException(status=403)
-        return {"status": {"clusterName": cluster_name}}
+    answers: list[Object | None] = [{"status": {"clusterName": "west"}}, None]
 
-    monkeypatch.setattr(queues, "workload", workload)
+    def workload(_job: Object) -> Object:
+        if answers[0] is None:
+            raise ApiException(status=403)
+        return answers[0]
+
     cluster.create(managedBy=MULTIKUEUE_NAME)
+    for command in ("logs -n", "logs --follow -n", "top -n", "stacks -n", "node list -j"):
+        result = hvj("job", *command.split(), "train")
+        assert (result.code, result.stdout) == (1, "")
+        assert "job train waits for MultiKueue to dispatch it to another cluster" in result.stderr
+    monkeypatch.setattr(queues, "workload", workload)
     cluster.run()
-    command = f"hvj job logs -n train -w {cluster.namespace} --context CONTEXT"
-    for shown in (hvj("job", "logs", "-n", "train"), hvj("job", "show", "-n", "train")):
-        assert f"job train runs in {place}" in shown.stderr
-        assert f"`{command}`" in shown.stderr
-    assert hvj("job", "show", "-n", "train", "-o", "json").data["workerCluster"] == cluster_name
+    for place in ("cluster west", "another cluster, which the Workload of the job names"):
+        for shown in (hvj("job", "logs", "-n", "train"), hvj("job", "show", "-n", "train")):
+            assert f"job train runs in {place}" in shown.stderr
+            assert f"`hvj job logs -n train -w {cluster.namespace} --context CONTEXT`" in shown.stderr
+        name = answers[0] and "west"
+        assert hvj("job", "show", "-n", "train", "-o", "json").data["workerCluster"] == name
+        answers.reverse()

@@ -12,8 +12,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -25,7 +23,7 @@ from cli.cluster_state import TIME, ClusterState
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj, hvj_process, terminal
 from cli.service_account import account_kubeconfig
-from horovodjob import Client, Trial, UsageError
+from horovodjob import Client, UsageError
 from horovodjob.client.jobs import job_creation
 from horovodjob.client.jobs.manifests import Submission
 from support.api_client import BASE, Api, Object, wait_for
@@ -101,14 +99,6 @@ def code_of(cluster: ClusterState, job: Object) -> dict[str, str]:
         return unpacked((unpack + end).replace("/job/archive", str(archive)), code)
 
 
-@pytest.fixture
-def nodes(api: Api, cluster: ClusterState) -> Iterator[Nodes]:
-    """Nodes of the cluster, which has none otherwise."""
-    made = Nodes(api, cluster.namespace)
-    yield made
-    made.delete_all()
-
-
 def test_without_gpus_in_the_cluster_the_workers_use_none_and_the_first_line_says_so(
     project: Path, hvj: Hvj, cluster: ClusterState, nodes: Nodes
 ) -> None:
@@ -134,14 +124,6 @@ def test_without_gpus_in_the_cluster_the_workers_use_none_and_the_first_line_say
     nodes.add("gpu-0")
     number, line = first_line("e")
     assert (number, "GPU" in line) == (1, False)
-
-
-def test_a_user_who_may_not_read_nodes_learns_that_each_worker_requests_a_gpu(
-    project: Path, hvj: Hvj, cluster: ClusterState, member: None
-) -> None:
-    done = hvj("run", "--detach", "--image", "trainer:1", "--name", "a", "train.py")
-    assert done.stderr.startswith("each worker requests 1 GPU; --gpus 0 runs the job without\n")
-    assert cluster.api.get(f"{cluster.jobs}/a")["spec"]["worker"]["gpus"] == 1
 
 
 def test_a_member_of_a_namespace_runs_a_script_and_gets_its_output_and_exit_code(
@@ -187,7 +169,8 @@ def test_a_terminal_shows_the_training_and_ctrl_c_leaves_the_job_to_hvj_attach(
     project: Path, cluster: ClusterState, kubelet: Kubelet, member: None
 ) -> None:
     with terminal("run", "--name", "train", "train.py") as screen:
-        started(cluster, "train")
+        screen.until("each worker requests 1 GPU; --gpus 0 runs the job without\n")
+        assert started(cluster, "train")["spec"]["worker"]["gpus"] == 1
         kubelet.log(cluster.namespace, "train-launcher").write("Epoch 3/30")
         cluster.run(training=TRAINING)
         screen.until("Epoch 3/30")
@@ -233,21 +216,6 @@ def test_the_pull_of_the_image_is_shown_with_its_nodes_and_time(
         seconds = re.findall("pulling image on 1 of 2 nodes, ([0-9]+) s", screen.shown)
         assert seconds
         assert min(map(int, seconds)) >= 35
-
-
-def test_a_job_is_deleted_at_its_end_if_requested(
-    project: Path, cluster: ClusterState, kubelet: Kubelet, member: None
-) -> None:
-    with hvj_process("run", "--rm", "--name", "train", "train.py") as process:
-        job = started(cluster, "train")
-        end(cluster, kubelet, "train")
-        process.communicate()
-        assert process.returncode == 0
-    found = cluster.api.find(f"{cluster.jobs}/train")
-    assert found is None or found["metadata"].get("deletionTimestamp")
-    maps = f"/api/v1/namespaces/{cluster.namespace}/configmaps"
-    name = job["spec"]["volumes"][1]["configMap"]["name"]
-    wait_for("its code to be deleted, too", lambda: cluster.api.find(f"{maps}/{name}") is None)
 
 
 def test_a_job_runs_again_with_changes_and_with_a_copy_of_its_code(
@@ -301,8 +269,7 @@ def test_a_member_of_a_namespace_sweeps_a_script_whose_code_is_deleted_with_the_
 
     assert hvj("experiment", "delete", "-n", "digits", "-y").code == 0
     assert cluster.api.items(cluster.jobs) == []
-    left = cluster.api.items(f"/api/v1/namespaces/{cluster.namespace}/configmaps")
-    assert [each["metadata"]["name"] for each in left if "code" in each["metadata"]["name"]] == []
+    assert cluster.codes() == []
 
 
 def test_a_module_and_any_command_are_programs_too(hvj: Hvj, project: Path, cluster: ClusterState) -> None:
@@ -366,46 +333,15 @@ def test_python_runs_a_function_of_a_notebook_or_says_what_cannot_be_sent(
         client.run(lambda: None)
 
 
-def test_python_sweeps_a_script_of_a_directory_with_the_options_of_a_run(
-    project: Path, cluster: ClusterState, member: None
-) -> None:
-    found: SimpleQueue[Trial] = SimpleQueue()
-    options: dict[str, Any] = {"workdir": project, "nodes": 2, "gpus": 0, "name": "digits"}
-    search: dict[str, Any] = {"parameters": {"lr": [0.1, 0.01]}, "metric": "score", "goal": "max", "parallel": 2}
-    client, lines = Client(), SimpleQueue[str]()
-
-    def sweep() -> None:
-        found.put(client.sweep("train.py", "--epochs", "3", **search, **options, progress=lines.put))
-
-    Thread(target=sweep, daemon=True).start()
-    for number, name in enumerate(("digits-0", "digits-1")):
-        job = wait_for("the trial", lambda: cluster.api.find(f"{cluster.jobs}/{name}"))  # noqa: B023
-        assert job["spec"]["script"]["args"][:2] == ["--epochs", "3"]
-        assert job["spec"]["worker"]["replicas"] == 2
-        cluster.run(name, training={"epoch": 1, "progress": 1, "metrics": {"score": number}})
-        cluster.succeed(name)
-    assert found.get(timeout=120).job == "digits-1"
-    assert lines.get_nowait() == "sweep digits maximizes score: 2 trials of lr, each combination once, 2 at a time"
-    assert code_of(cluster, job)["train.py"] == "import package.model"
-    with pytest.raises(UsageError, match="a sweep of a program needs parameters"):
-        client.sweep("train.py", workdir=project)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
+def test_a_sweep_whose_first_job_is_refused_leaves_no_code(hvj: Hvj, project: Path, cluster: ClusterState) -> None:
+    cluster.create("taken-0")
+    for options, words in (
         (("--image", "two words"), "spec.image: Invalid value"),
         (("--name", "taken"), "job taken-0 exists and is no trial of this sweep"),
-    ],
-)
-def test_a_sweep_whose_first_job_is_refused_leaves_no_code(
-    hvj: Hvj, project: Path, cluster: ClusterState, options: tuple[str, ...], words: str
-) -> None:
-    cluster.create("taken-0")
-    done = hvj("run", "--quiet", *options, "--sweep", "lr=0.1,0.01", "train.py")
-    assert (done.code, words in done.stderr, done.stderr.count("\n")) == (1, True, 1), done.stderr
-    left = cluster.api.items(f"/api/v1/namespaces/{cluster.namespace}/configmaps")
-    assert [each["metadata"]["name"] for each in left if "code" in each["metadata"]["name"]] == []
+    ):
+        done = hvj("run", "--quiet", *options, "--sweep", "lr=0.1,0.01", "train.py")
+        assert (done.code, words in done.stderr, done.stderr.count("\n")) == (1, True, 1), done.stderr
+        assert cluster.codes() == []
 
 
 def test_what_a_killed_run_left_does_not_prevent_the_next(hvj: Hvj, project: Path, cluster: ClusterState) -> None:
@@ -442,11 +378,18 @@ def test_a_share_gets_a_file_once_and_the_job_makes_its_directory_from_it(
     (project / "two words.txt").write_text("layers = 3")  # as the package's module
     share = service.accounts[ACCOUNT].directory / "myshare"
     options = ("run", "--detach", "--quiet", "--share", "myshare")
+    secret = f"/api/v1/namespaces/{cluster.namespace}/secrets/azure-storage-account-{ACCOUNT}-secret"
+    assert (hvj(*options, "--dry-run", "train.py").code, cluster.api.find(secret), sent(service)) == (0, None, 0)
     assert hvj(*options, "--name", "first", "train.py").code == 0
     assert sent(service) == 4 + 1  # contents, and their list
+    key = cluster.api.get(secret)["data"]["azurestorageaccountkey"]
+    assert b64decode(key).decode() == service.accounts[ACCOUNT].key
+    other = {"azurestorageaccountkey": b64encode(b"the other key").decode()}
+    cluster.api.patch(secret, {"data": other})
     (project / "train.py").write_text("changed")
     assert hvj(*options, "--name", "second", "train.py").code == 0
     assert sent(service) == 1 + 1
+    assert cluster.api.get(secret)["data"]["azurestorageaccountkey"] == other["azurestorageaccountkey"]
     assert hvj(*options, "--name", "third", "train.py").code == 0
     assert sent(service) == 0
     jobs = [cluster.api.get(f"{cluster.jobs}/{name}") for name in ("first", "second")]
@@ -494,7 +437,7 @@ def test_an_upload_to_a_share_that_was_killed_is_continued_by_the_next_run(
     assert (len(files), files["part299.txt"]) == (303, "299\n" * 1000)
 
 
-def test_the_job_gets_the_files_as_they_were_read_although_one_is_saved_meanwhile(
+def test_the_job_gets_the_files_as_they_were_read_or_the_one_that_changed_is_named(
     hvj: Hvj,
     project: Path,
     cluster: ClusterState,
@@ -502,38 +445,24 @@ def test_the_job_gets_the_files_as_they_were_read_although_one_is_saved_meanwhil
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    check = job_creation.check
+    check, saved = job_creation.check, "notes.txt"
 
     def save_and_check(made: Submission) -> None:
-        (project / "notes.txt").write_text("saved after the directory was read")
+        (project / saved).write_text("saved after the directory was read")
         check(made)
 
     monkeypatch.setattr(job_creation, "check", save_and_check)
-    done = hvj("run", "--detach", "--quiet", "--share", "myshare", "--name", "train", "train.py")
-    assert done.code == 0, done.stderr
+    run = ("run", "--detach", "--quiet", "--share", "myshare", "--name")
+    assert hvj(*run, "train", "train.py").code == 0
     share = service.accounts[ACCOUNT].directory / "myshare"
     command = cluster.api.get(f"{cluster.jobs}/train")["spec"]["preparation"]["command"]
-    assert unpacked(command.replace(MOUNT, str(share)), tmp_path / "code").keys() == {
-        ".gitignore",
-        "package/model.py",
-        "train.py",
-    }
-
-
-def test_a_file_that_changes_after_its_list_was_made_is_named(
-    hvj: Hvj, project: Path, cluster: ClusterState, service: FilesService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check = job_creation.check
-
-    def change_and_check(made: Submission) -> None:
-        (project / "train.py").write_text("changed")
-        check(made)
-
-    monkeypatch.setattr(job_creation, "check", change_and_check)
-    done = hvj("run", "--detach", "--quiet", "--share", "myshare", "--name", "train", "train.py")
-    assert (done.code, done.stderr.count("\n"), cluster.api.items(cluster.jobs)) == (1, 1, [])
+    assert "notes.txt" not in unpacked(command.replace(MOUNT, str(share)), tmp_path / "code")
+    saved = "train.py"
+    (project / saved).write_text("a new version")
+    done = hvj(*run, "second", "train.py")
+    assert (done.code, done.stderr.count("\n"), len(cluster.api.items(cluster.jobs))) == (1, 1, 1)
     assert "train.py changed while it was uploaded" in done.stderr
-    assert list((service.accounts[ACCOUNT].directory / "myshare").rglob("*.hvj-*")) == []
+    assert list(share.rglob("*.hvj-*")) == []
 
 
 @pytest.fixture
@@ -587,40 +516,34 @@ def test_a_claim_gets_a_file_once_through_a_pod_that_a_member_of_the_namespace_m
     assert jobs[0]["spec"]["outputs"][0]["pathPrefix"] == "/job/storage"
 
 
-def test_a_claim_that_cannot_be_written_is_reported_and_leaves_neither_job_nor_pod(
+def test_a_claim_that_refuses_the_directory_and_a_file_that_changes_on_its_way_leave_neither_job_nor_pod(
     project: Path, cluster: ClusterState, storage: Path
 ) -> None:
     (storage / "code").write_text("a file")
     code, errors = run_on_claim(cluster, "train")
     assert (code, cluster.api.items(cluster.jobs)) == (1, [])
     assert "error: claim data did not take the directory: mkdir: cannot create directory" in errors
-
-
-def test_a_file_that_changes_on_its_way_to_a_claim_is_named_and_leaves_nothing(
-    project: Path, cluster: ClusterState, storage: Path
-) -> None:
+    (storage / "code").unlink()
     (project / "uptime").symlink_to("/proc/uptime")  # has other contents at each moment
     code, errors = run_on_claim(cluster, "train")
     assert (code, cluster.api.items(cluster.jobs)) == (1, [])
-    assert f"error: {Path('uptime')} changed while it was sent" in errors
+    assert "error: uptime changed while it was sent" in errors
     wait_for("the partial files to be deleted", lambda: not list((storage / "code").glob(".hvj-*")))
     assert list((storage / "code" / "files").iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("claim", "modes", "code", "words"),
-    [
-        ("missing", "ReadWriteMany", 3, "claim missing does not exist in workspace test-"),
-        ("data", "ReadWriteOncePod", 2, "claim data is ReadWriteOncePod, and a job has several pods"),
-        ("data", "ReadWriteMany", 1, "only the operator knows its default image: create the job with --image"),
-    ],
-)
 def test_a_claim_that_no_pod_can_write_is_refused_before_a_pod_is_created(
-    hvj: Hvj, project: Path, cluster: ClusterState, claim: str, modes: str, code: int, words: str
+    hvj: Hvj, project: Path, cluster: ClusterState
 ) -> None:
-    cluster.claim(mode=modes)
-    done = hvj("run", "--claim", claim, "train.py")
-    assert (done.code, words in done.stderr, done.stderr.count("\n")) == (code, True, 1), done.stderr
+    cluster.claim("data")
+    cluster.claim("single", "ReadWriteOncePod")
+    for claim, code, words in (
+        ("missing", 3, "claim missing does not exist in workspace test-"),
+        ("single", 2, "claim single is ReadWriteOncePod, and a job has several pods"),
+        ("data", 1, "only the operator knows its default image: create the job with --image"),
+    ):
+        done = hvj("run", "--claim", claim, "train.py")
+        assert (done.code, words in done.stderr, done.stderr.count("\n")) == (code, True, 1), done.stderr
     assert (cluster.api.items(cluster.jobs), cluster.pods_of_hvj()) == ([], [])
 
 
@@ -632,21 +555,6 @@ def test_ctrl_c_deletes_the_pod_that_would_receive_the_directory(
         process.send_signal(signal.SIGINT)
         process.communicate()
     assert (process.returncode, cluster.pods_of_hvj(), cluster.api.items(cluster.jobs)) == (130, [], [])
-
-
-def test_the_secret_with_which_a_job_mounts_its_share_is_created_once(
-    hvj: Hvj, project: Path, cluster: ClusterState, member: None, service: FilesService
-) -> None:
-    path = f"/api/v1/namespaces/{cluster.namespace}/secrets/azure-storage-account-{ACCOUNT}-secret"
-    options = ("run", "--detach", "--quiet", "--share", "myshare")
-    assert (hvj(*options, "--dry-run", "train.py").code, cluster.api.find(path)) == (0, None)
-    assert hvj(*options, "--name", "first", "train.py").code == 0
-    key = cluster.api.get(path)["data"]["azurestorageaccountkey"]
-    assert b64decode(key).decode() == service.accounts[ACCOUNT].key
-    other = {"azurestorageaccountkey": b64encode(b"the other key").decode()}
-    cluster.api.patch(path, {"data": other})
-    assert hvj(*options, "--name", "second", "train.py").code == 0
-    assert cluster.api.get(path)["data"]["azurestorageaccountkey"] == other["azurestorageaccountkey"]
 
 
 def test_a_run_takes_the_key_that_the_sign_in_may_list(
@@ -671,11 +579,11 @@ def test_a_run_takes_the_key_that_the_sign_in_may_list(
         assert cluster.api.get(path)["metadata"]["labels"]["seen"] == "true", "the namespace has the Secret"
 
 
-def test_the_outputs_of_a_successful_run_are_downloaded(
+def test_the_outputs_of_a_successful_run_are_downloaded_before_its_job_is_deleted(
     project: Path, cluster: ClusterState, kubelet: Kubelet, service: FilesService, tmp_path: Path
 ) -> None:
     output = service.accounts[ACCOUNT].directory / "myshare" / "segment" / "output"
-    options = ("--share", "myshare", "--download", str(tmp_path / "results"), "--name", "train")
+    options = ("--share", "myshare", "--download", str(tmp_path / "results"), "--rm", "--name", "train")
     with hvj_process("run", *options, "train.py") as process:
         started(cluster, "train")
         output.mkdir(parents=True)
@@ -685,45 +593,44 @@ def test_the_outputs_of_a_successful_run_are_downloaded(
         process.communicate()
         assert process.returncode == 0
     assert (tmp_path / "results" / "model.h5").read_bytes() == b"the model"
+    found = cluster.api.find(f"{cluster.jobs}/train")
+    assert found is None or found["metadata"].get("deletionTimestamp")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((), "name the script to run, such as `hvj run train.py`"),
-        (("missing.py",), "the script missing.py is not a file of the directory"),
-        (("data.bin",), "the script data.bin is ignored by .gitignore or .hvjignore; add `!data.bin` to .hvjignore"),
-        ((".gitignore",), "is neither a .py nor a .sh file; run other programs with `hvj run -- COMMAND`"),
-        (("-m", "package/model.py"), "-m 'package/model.py' must be the name of a module"),
-        (("-m",), "option '-m' requires an argument"),
-        (("--gpus", "0", "--"), "name the command to run after --"),
-        (("--sweep", "lr=1 2", "train.py"), "parameters.lr: has the one value '1 2': write commas between values"),
-        (("--new", "train.py"), "--new has an effect only with --sweep"),
-        (("--workdir", "missing", "train.py"), "--workdir missing is not a directory"),
-        (("--requirements", "missing.txt", "train.py"), "--requirements missing.txt is not a file of the directory"),
-        (("--elastic", "8:2", "train.py"), "--elastic '8:2' must be MIN:MAX, such as 2:8"),
-        (("--elastic", "2:8", "--nodes", "9", "train.py"), "--nodes 9 is not within --elastic 2:8"),
-        (("--mount", "claim", "train.py"), "--mount 'claim' must be CLAIM=/PATH"),
-        (("--mount", "claim=/job/code", "train.py"), "two volumes have the path /job/code: code and claim-claim"),
-        (("--download", "results", "train.py"), "--download needs --share or --claim"),
-        (("--local", "--dry-run", "train.py"), "--local creates no job"),
-        (("--local", "--env", "SEED", "train.py"), "--env 'SEED' must be NAME=VALUE"),
-        (("--local", "--from", "train"), "--local runs a directory and --from a job of the cluster"),
-        (("--from", "train", "--workdir", "."), "--workdir has no effect with --from"),
-        (("--share", "a", "--claim", "b", "train.py"), "--share and --claim are two places for the directory"),
-        (("--claim", "B", "train.py"), "--claim 'B' must be the name of a PersistentVolumeClaim"),
-        (("--from", "train", "--claim", "data"), "--claim has no effect with --from"),
-        (("--rm", "--detach", "train.py"), "it cannot be combined with --detach"),
-        (
-            ("--sweep", "lr=0.1,0.01", "--detach", "train.py"),
-            "--sweep follows many jobs, so it cannot be combined with",
-        ),
-        (("--sweep", "lr", "train.py"), "--sweep 'lr' must be NAME=VALUES, such as lr=log:1e-4:1e-1"),
-        (("--sweep", "lr=1,2", "--sweep", "lr=3,4", "train.py"), "--sweep 'lr=3,4' names a parameter twice"),
-        (("--sweep", "lr=log:0:1", "train.py"), "parameters.lr: begins at 0, which has no logarithm"),
-        (("--trials", "4", "train.py"), "--trials has an effect only with --sweep"),
-    ],
+USAGE_ERRORS = (
+    ((), "name the script to run, such as `hvj run train.py`"),
+    (("missing.py",), "the script missing.py is not a file of the directory"),
+    (("data.bin",), "the script data.bin is ignored by .gitignore or .hvjignore; add `!data.bin` to .hvjignore"),
+    ((".gitignore",), "is neither a .py nor a .sh file; run other programs with `hvj run -- COMMAND`"),
+    (("-m", "package/model.py"), "-m 'package/model.py' must be the name of a module"),
+    (("-m",), "option '-m' requires an argument"),
+    (("--gpus", "0", "--"), "name the command to run after --"),
+    (("--new", "train.py"), "--new has an effect only with --sweep"),
+    (("--workdir", "missing", "train.py"), "--workdir missing is not a directory"),
+    (("--requirements", "missing.txt", "train.py"), "--requirements missing.txt is not a file of the directory"),
+    (("--elastic", "8:2", "train.py"), "--elastic '8:2' must be MIN:MAX, such as 2:8"),
+    (("--elastic", "2:8", "--nodes", "9", "train.py"), "--nodes 9 is not within --elastic 2:8"),
+    (("--mount", "claim", "train.py"), "--mount 'claim' must be CLAIM=/PATH"),
+    (("--mount", "claim=/job/code", "train.py"), "two volumes have the path /job/code: code and claim-claim"),
+    (("--download", "results", "train.py"), "--download needs --share or --claim"),
+    (("--local", "--dry-run", "train.py"), "--local creates no job"),
+    (("--local", "--env", "SEED", "train.py"), "--env 'SEED' must be NAME=VALUE"),
+    (("--local", "--from", "train"), "--local runs a directory and --from a job of the cluster"),
+    (("--from", "train", "--workdir", "."), "--workdir has no effect with --from"),
+    (("--share", "a", "--claim", "b", "train.py"), "--share and --claim are two places for the directory"),
+    (("--claim", "B", "train.py"), "--claim 'B' must be the name of a PersistentVolumeClaim"),
+    (("--rm", "--detach", "train.py"), "it cannot be combined with --detach"),
+    (
+        ("--sweep", "lr=0.1,0.01", "--detach", "train.py"),
+        "--sweep follows many jobs, so it cannot be combined with",
+    ),
+    (("--sweep", "lr", "train.py"), "--sweep 'lr' must be NAME=VALUES, such as lr=log:1e-4:1e-1"),
+    (("--sweep", "lr=1,2", "--sweep", "lr=3,4", "train.py"), "--sweep 'lr=3,4' names a parameter twice"),
+    (("--trials", "4", "train.py"), "--trials has an effect only with --sweep"),
 )
-def test_wrong_usage_is_one_sentence(hvj: Hvj, project: Path, arguments: tuple[str, ...], words: str) -> None:
-    done = hvj("run", *arguments)
-    assert (done.code, words in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.stderr
+
+
+def test_wrong_usage_is_one_sentence(hvj: Hvj, project: Path) -> None:
+    for arguments, words in USAGE_ERRORS:
+        done = hvj("run", *arguments)
+        assert (done.code, words in done.stderr, done.stderr.count("\n")) == (2, True, 1), (arguments, done.stderr)

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ import yaml
 
 from cli.cluster_state import TIME, ClusterState, condition
 from cli.program import Hvj, Process, hvj_process
+from cli.service_account import token_kubeconfig
 from horovodjob.client.cluster import kube
 from horovodjob.client.jobs import owned_jobs
 from support.api_client import ROOT, Api, Object, wait_for
@@ -29,8 +31,6 @@ COLLECTIONS = {
     "RoleBinding": f"{RBAC}/rolebindings",
     "CronJob": f"{BATCH}/cronjobs",
 }
-# The Job of each minute has another name.
-EACH_HOUR, OTHER_TIME = "0 * * * *", "59 * * * *"
 DISRUPTION = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
 LOSS = {"loss": 0.5}
 TRAINING = {"epoch": 3, "epochs": 3, "progress": 1, "percent": "100%", "metrics": LOSS}
@@ -44,9 +44,10 @@ class Schedule:
         self.api, self.namespace, self.directory = api, namespace, directory
         self.path = f"{BATCH.format(namespace)}/cronjobs/{NAME}"
         self.file = directory / "job.yaml"
+        self._minutes = itertools.count(datetime.now(UTC).minute + 10)  # none of them comes soon
         for each in yaml.safe_load_all(kustomized(api)):
             if each["kind"] == "CronJob":
-                each["spec"] |= {"schedule": EACH_HOUR, "timeZone": "Etc/UTC", "startingDeadlineSeconds": None}
+                each["spec"] |= {"timeZone": "Etc/UTC", "startingDeadlineSeconds": None}
             if each["kind"] == "ConfigMap":
                 self.file.write_text(each["data"]["job.yaml"])
             each["metadata"]["namespace"] = namespace
@@ -57,25 +58,17 @@ class Schedule:
         api.create(
             f"/api/v1/namespaces/{namespace}/persistentvolumeclaims", {"metadata": {"name": "data"}, "spec": claim}
         )
-        self._use_account(monkeypatch)
-
-    def _use_account(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """`hvj` has the token of the service account, and so its rights."""
-        account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{NAME}"
-        kubeconfig = yaml.safe_load(self.api.kubeconfig.read_text())
-        kubeconfig["users"][0]["user"] = {"token": self.api.create(f"{account}/token", {"spec": {}})["status"]["token"]}
-        kubeconfig["contexts"][0]["context"]["namespace"] = self.namespace
-        path = self.directory / "pod.kubeconfig"
-        path.write_text(yaml.safe_dump(kubeconfig))
-        monkeypatch.setenv("KUBECONFIG", str(path))
+        # `hvj` has the rights of the service account.
+        monkeypatch.setenv("KUBECONFIG", str(token_kubeconfig(api, namespace, NAME, directory)))
 
     def change(self, **spec: Any) -> None:
         """Change fields of the CronJob."""
         self.api.patch(self.path, {"spec": spec})
 
-    def miss(self, since: timedelta) -> None:
-        """The controller ran last this long ago."""
-        last = (datetime.now(UTC) - since).strftime("%Y-%m-%dT%H:%M:%SZ")
+    def miss(self) -> None:
+        """A time of a new schedule has come since the controller ran last: the Job of each minute has another name."""
+        self.change(schedule=f"{next(self._minutes) % 60} * * * *")
+        last = (datetime.now(UTC) - timedelta(minutes=61)).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.api.patch(f"{self.path}/status", {"status": {"lastScheduleTime": last}})
 
     def jobs(self) -> list[Object]:
@@ -86,7 +79,7 @@ class Schedule:
     def next_job(self, *before: Object) -> Object:
         """The Job that the controller creates when a time has come, beside those that exist."""
         known = {each["metadata"]["uid"] for each in before}
-        self.miss(timedelta(minutes=61))
+        self.miss()
 
         def new() -> list[Object]:
             return [each for each in self.jobs() if each["metadata"]["uid"] not in known]
@@ -196,30 +189,44 @@ def test_a_run_lasts_as_long_as_its_training_and_succeeds_with_it(
     assert [each["job"] for each in hvj("experiment", "compare", "-n", NAME).data] == [name]
 
 
-def test_a_run_whose_training_fails_fails_with_its_exit_code_and_is_not_repeated(
+def failed(schedule: Schedule, job: Object, pod: Object, process: Process) -> tuple[int, str]:
+    """Exit code and standard error of a run that fails once."""
+    code, error = output(process)
+    schedule.end_pod(pod, code)
+    assert schedule.finished(job, "Failed")["status"]["failed"] == 1
+    return code, error
+
+
+def test_a_run_whose_training_fails_is_refused_or_is_deleted_fails_and_is_not_repeated(
     schedule: Schedule, cluster: ClusterState
 ) -> None:
-    job = schedule.next_job()
-    with started(schedule, job) as (process, pod, name):
+    jobs = [schedule.next_job()]
+    with started(schedule, jobs[-1]) as (process, pod, name):
         cluster.fail(name, exit_code=1)
-        code, error = output(process)
+        code, error = failed(schedule, jobs[-1], pod, process)
+    assert (code, f"job {name} failed" in error) == (1, True)
+
+    jobs.append(schedule.next_job(*jobs))
+    with started(schedule, jobs[-1]) as (process, pod, name):
+        cluster.api.delete(f"{cluster.jobs}/{name}")
+        assert failed(schedule, jobs[-1], pod, process)[0] == 3
+    assert not trainings(schedule, name)
+
+    jobs.append(schedule.next_job(*jobs))
+    name = jobs[-1]["metadata"]["name"]
+    stranger = cluster.create(name)
+    with started(schedule, jobs[-1]) as (process, pod, _):
+        code, error = failed(schedule, jobs[-1], pod, process)
     assert code == 1
-    assert f"job {name} failed" in error
-    schedule.end_pod(pod, code)
-    assert schedule.finished(job, "Failed")["status"]["failed"] == 1
-    assert len(trainings(schedule)) == 1
+    assert f"job {name} exists in workspace {schedule.namespace} and does not belong to Job {name}" in error
+    assert [each["metadata"]["uid"] for each in trainings(schedule, name)] == [stranger["metadata"]["uid"]]
 
-
-def test_a_spec_that_the_api_server_refuses_fails_the_run_with_a_sentence(schedule: Schedule) -> None:
     schedule.file.write_text(schedule.file.read_text().replace("replicas: 2", "replicas: 0"))
-    job = schedule.next_job()
-    with started(schedule, job) as (process, pod, _):
-        code, error = output(process)
-    assert "worker.replicas" in error
-    assert error.count("\n") == 1
-    schedule.end_pod(pod, code)
-    assert schedule.finished(job, "Failed")["status"]["failed"] == 1
-    assert not trainings(schedule)
+    jobs.append(schedule.next_job(*jobs))
+    with started(schedule, jobs[-1]) as (process, pod, name):
+        code, error = failed(schedule, jobs[-1], pod, process)
+    assert ("worker.replicas" in error, error.count("\n")) == (True, 1)
+    assert not trainings(schedule, name)
 
 
 def test_a_training_that_is_stalled_is_terminated_and_the_run_fails_with_the_reason(
@@ -239,149 +246,41 @@ def test_a_training_that_is_stalled_is_terminated_and_the_run_fails_with_the_rea
     assert ended.code == 4
     assert "SecretMissing: no secret keys; the job is terminated" in ended.stderr
     assert trainings(schedule)[0]["spec"]["runPolicy"]["terminate"]
-    schedule.end_pod(pod, ended.code)
-    assert schedule.finished(job, "Failed")["status"]["failed"] == 1
 
 
-def test_a_training_that_somebody_deletes_is_not_begun_again(schedule: Schedule, api: Api) -> None:
-    job = schedule.next_job()
-    with started(schedule, job) as (process, pod, name):
-        api.delete(f"/apis/horovodjob.dev/v1beta1/namespaces/{schedule.namespace}/horovodjobs/{name}")
-        code, error = output(process)
-    assert code == 3, error
-    schedule.end_pod(pod, code)
-    assert schedule.finished(job, "Failed")["status"]["failed"] == 1
-    assert not trainings(schedule)
-
-
-@pytest.mark.parametrize("conditions", [[DISRUPTION], []], ids=["evicted", "killed"])
-def test_a_pod_in_the_place_of_another_follows_the_same_training(
-    conditions: list[Object], schedule: Schedule, cluster: ClusterState
+def test_pods_of_one_run_follow_one_training_after_an_eviction_a_kill_and_side_by_side(
+    schedule: Schedule, cluster: ClusterState
 ) -> None:
     job = schedule.next_job()
-    with started(schedule, job) as (process, pod, name):
-        process.kill()
-    schedule.end_pod(pod, 137, conditions=conditions)
-    schedule.file.write_text("what a later commit left")
-    with started(schedule, job) as (process, pod, _):
+    for conditions in ([DISRUPTION], []):
+        with started(schedule, job) as (process, pod, name):
+            process.kill()
+        schedule.end_pod(pod, 137, conditions=conditions)
+        schedule.file.write_text("what a later commit left")
+    pod = schedule.pod(job)
+    with contextlib.ExitStack() as stack:
+        processes = [stack.enter_context(hvj_process(*schedule.arguments(pod))) for _ in range(2)]
+        processes[0].until(f"job {name} exists already")
         cluster.succeed(name)
-        code, error = output(process)
-    assert code == 0, error
-    assert f"job {name} exists already" in error
-    schedule.end_pod(pod, code)
+        assert [output(each)[0] for each in processes] == [0, 0]
+    schedule.end_pod(pod, 0)
     assert schedule.finished(job, "Complete")["status"]["succeeded"] == 1
     assert len(trainings(schedule)) == 1
 
 
-def test_two_pods_of_one_run_follow_one_training(schedule: Schedule, cluster: ClusterState) -> None:
-    job = schedule.next_job()
-    pod = schedule.pod(job)
-    with contextlib.ExitStack() as stack:
-        processes = [stack.enter_context(hvj_process(*schedule.arguments(pod))) for _ in range(2)]
-        wait_for("the training", lambda: trainings(schedule))
-        cluster.succeed(job["metadata"]["name"])
-        assert [output(each)[0] for each in processes] == [0, 0]
-    assert len(trainings(schedule)) == 1
-
-
-def test_a_run_does_not_begin_while_the_one_before_still_trains(schedule: Schedule) -> None:
-    job = schedule.next_job()
-    with started(schedule, job):
-        schedule.change(schedule=OTHER_TIME)
-        schedule.miss(timedelta(minutes=61))
-        wait_for("the skipped run", lambda: "JobAlreadyActive" in schedule.reasons())
-        assert len(schedule.jobs()) == len(trainings(schedule)) == 1
-        schedule.change(concurrencyPolicy="Allow")
-        schedule.next_job(job)
-
-
-def test_a_run_that_replaces_another_deletes_its_training(schedule: Schedule) -> None:
-    schedule.change(concurrencyPolicy="Replace")
+def test_a_run_begins_beside_the_one_before_only_if_it_may_and_replaces_it_with_its_training(
+    schedule: Schedule,
+) -> None:
     first = schedule.next_job()
     with started(schedule, first) as (_, _, name):
-        schedule.change(schedule=OTHER_TIME)
+        schedule.miss()
+        wait_for("the skipped run", lambda: "JobAlreadyActive" in schedule.reasons())
+        assert len(schedule.jobs()) == len(trainings(schedule)) == 1
+        schedule.change(concurrencyPolicy="Replace")
         second = schedule.next_job(first)
         wait_for("the deletion of the training", lambda: not trainings(schedule, name))
     with started(schedule, second):
         assert len(trainings(schedule)) == 1
-
-
-def test_ended_runs_are_kept_in_the_number_of_the_history_and_others_are_deleted_with_their_training(
-    schedule: Schedule, cluster: ClusterState
-) -> None:
-    schedule.change(successfulJobsHistoryLimit=1)
-    names = []
-    jobs: list[Object] = []
-    for time in (EACH_HOUR, OTHER_TIME):
-        schedule.change(schedule=time)
-        jobs.append(schedule.next_job(*jobs))
-        with started(schedule, jobs[-1]) as (process, pod, name):
-            cluster.succeed(name)
-            schedule.end_pod(pod, output(process)[0])
-        schedule.finished(jobs[-1], "Complete")
-        names.append(name)
-    wait_for("the deletion of the first", lambda: not trainings(schedule, names[0]))
-    assert len(trainings(schedule)) == 1
-
-
-def test_of_missed_times_only_the_last_begins(schedule: Schedule) -> None:
-    schedule.miss(timedelta(days=3))
-    (job,) = wait_for("the Job", schedule.jobs)
-    time = datetime.fromisoformat(job["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"])
-    assert timedelta(0) <= datetime.now(UTC) - time < timedelta(hours=1, minutes=1)
-
-
-def begun(schedule: Schedule) -> list[str]:
-    """The schedules of the runs, as soon as one of a second schedule, which has missed times too, has begun."""
-    spec = {**schedule.api.get(schedule.path)["spec"], "schedule": EACH_HOUR}
-    path = f"{BATCH.format(schedule.namespace)}/cronjobs"
-    other = {**spec, "suspend": False, "startingDeadlineSeconds": None}
-    schedule.api.create(path, {"metadata": {"name": "other"}, "spec": other})
-    schedule.api.patch(f"{path}/other/status", {"status": {"lastScheduleTime": "2026-01-01T00:00:00Z"}})
-
-    def names() -> list[str]:
-        return [each["metadata"]["name"].rpartition("-")[0] for each in schedule.jobs()]
-
-    wait_for("a run of the second one", lambda: "other" in names())
-    return names()
-
-
-def test_a_time_that_was_missed_by_more_than_the_deadline_is_skipped(schedule: Schedule) -> None:
-    hour = (datetime.now(UTC) - timedelta(hours=2)).hour
-    schedule.change(schedule=f"0 {hour} * * *", startingDeadlineSeconds=60)
-    schedule.miss(timedelta(hours=4))
-    assert begun(schedule) == ["other"]
-    schedule.change(startingDeadlineSeconds=4 * 3600)
-    wait_for("its run", lambda: len(schedule.jobs()) == 2)
-
-
-def test_a_suspended_schedule_begins_no_run_until_it_is_resumed(schedule: Schedule) -> None:
-    schedule.change(suspend=True)
-    schedule.miss(timedelta(hours=4))
-    assert begun(schedule) == ["other"]
-    schedule.change(suspend=False)
-    wait_for("its run", lambda: len(schedule.jobs()) == 2)
-
-
-def test_the_times_are_those_of_the_time_zone(schedule: Schedule) -> None:
-    tokyo = datetime.now(UTC) + timedelta(hours=9)
-    schedule.change(schedule=f"{tokyo.minute} {tokyo.hour} * * *", timeZone="Asia/Tokyo")
-    schedule.miss(timedelta(hours=2))
-    (job,) = wait_for("the Job", schedule.jobs)
-    time = datetime.fromisoformat(job["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"])
-    assert time.utcoffset() == timedelta(hours=9)
-
-
-def test_a_job_with_the_name_of_the_run_that_is_not_its_own_is_refused_and_left_alone(
-    schedule: Schedule, cluster: ClusterState
-) -> None:
-    job = schedule.next_job()
-    stranger = cluster.create(job["metadata"]["name"])
-    with started(schedule, job) as (process, _, name):
-        code, error = output(process)
-    assert code == 1
-    assert f"job {name} exists in workspace {schedule.namespace} and does not belong to Job {name}" in error
-    assert [each["metadata"]["uid"] for each in trainings(schedule)] == [stranger["metadata"]["uid"]]
 
 
 def test_a_response_that_is_lost_is_no_second_training(
@@ -407,20 +306,15 @@ def test_a_response_that_is_lost_is_no_second_training(
     assert len(trainings(schedule)) == len(lost) == 1
 
 
-@pytest.mark.parametrize(
-    ("metadata", "policy", "options", "words"),
-    [
+def test_a_run_that_would_be_deleted_or_repeated_is_refused(hvj: Hvj, tmp_path: Path) -> None:
+    file = tmp_path / "job.json"
+    for metadata, policy, options, words in (
         ({}, {"ttlSecondsAfterFinished": 0}, (), "set ttlSecondsAfterFinished of the owner"),
         ({"namespace": "default"}, {}, (), "remove metadata.namespace"),
         ({}, {}, ("--name", "a"), "--owner-job also names the job: remove --name"),
         ({}, {}, ("--owner-job", "nightly"), "'nightly' must be NAME/UID of a Job"),
-    ],
-)
-def test_a_run_that_would_be_deleted_or_repeated_is_refused(
-    metadata: Object, policy: Object, options: tuple[str, ...], words: str, hvj: Hvj, tmp_path: Path
-) -> None:
-    job = {"apiVersion": "horovodjob.dev/v1beta1", "kind": "HorovodJob", "metadata": metadata}
-    file = tmp_path / "job.json"
-    file.write_text(json.dumps({**job, "spec": {"command": ["train"], "runPolicy": policy}}))
-    refused = hvj("job", "create", "-f", str(file), "--owner-job", "nightly-1/uid", *options)
-    assert (refused.code, words in refused.stderr) == (2, True)
+    ):
+        job = {"apiVersion": "horovodjob.dev/v1beta1", "kind": "HorovodJob", "metadata": metadata}
+        file.write_text(json.dumps({**job, "spec": {"command": ["train"], "runPolicy": policy}}))
+        refused = hvj("job", "create", "-f", str(file), "--owner-job", "nightly-1/uid", *options)
+        assert (refused.code, words in refused.stderr) == (2, True)

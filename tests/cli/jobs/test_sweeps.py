@@ -235,23 +235,6 @@ def test_a_search_that_needs_a_direction_ends_at_the_first_report_without_one_an
     )
 
 
-def test_a_search_that_needs_no_direction_has_no_best_trial_without_one_but_both_ends(
-    hvj: Hvj, trials: Trials, file: Path
-) -> None:
-    file.write_text(yaml.safe_dump({key: value for key, value in SWEEP.items() if key != "pruner"}))
-    with hvj_process("sweep", "-f", str(file), "--trials", "2", "--sampler", "random") as process:
-        trials.until("digits-0", "digits-1")
-        trials.succeed("digits-0", 0.9, mode=None)
-        trials.succeed("digits-1", 0.5, mode=None)
-        stderr = process.communicate()[1]
-    ends = "the lowest is 0.5 of trial 1, the highest 0.9 of trial 0"
-    assert (process.returncode, ends in stderr.splitlines()[-1], "the best so far" in stderr) == (1, True, False)
-    assert ends in hvj("sweep", "show", "digits").stderr
-    assert ends in hvj("sweep", "best", "digits").stderr
-    found = [hvj("sweep", "best", "digits", "--goal", goal).data["job"] for goal in ("max", "min")]
-    assert found == ["digits-0", "digits-1"]
-
-
 def test_a_trial_that_declares_the_opposite_of_others_ends_a_sweep_unless_the_user_has_chosen(
     hvj: Hvj, trials: Trials, file: Path
 ) -> None:
@@ -265,23 +248,3 @@ def test_a_trial_that_declares_the_opposite_of_others_ends_a_sweep_unless_the_us
     trials.succeed("digits-1", 0.5, mode="min")
     assert hvj("sweep", "best", "digits").code == 1
     assert hvj("sweep", "resume", "digits", "--goal", "max").data["job"] == "digits-0"
-
-
-def test_a_metric_that_only_some_epochs_have_is_waited_for_until_the_first_trial_has_ended(
-    trials: Trials, file: Path
-) -> None:
-    with hvj_process("sweep", "-f", str(file), "--metric", "score", "--goal", "max", "--parallel", "1") as process:
-        trials.until("digits-0")
-        trials.train("digits-0", 0.5)
-        process.until("trial 0 reports no score, but val_accuracy, so far")
-        trials.succeed("digits-0", 0.5)
-        stderr = process.communicate()[1]
-    assert (process.returncode, trials.names()) == (1, ["digits-0"])
-    assert "error: trial 0 reports no score, but val_accuracy; `hvj sweep resume digits" in stderr
-
-
-def test_a_job_that_is_no_trial_is_an_error(cluster: ClusterState, file: Path) -> None:
-    cluster.create("digits-0")
-    assert error_of("sweep", "-f", str(file)).splitlines()[-1] == (
-        "error: job digits-0 exists and is no trial of this sweep: delete it, or choose another name"
-    )

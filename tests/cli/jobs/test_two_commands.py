@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cli.cluster_state import ClusterState
-from cli.program import PROGRAM, Hvj, Process
+from cli.program import Hvj, Process, hvj_command
 from horovodjob.client.cluster import kube
 from horovodjob.client.errors import ClientError
 from horovodjob.client.jobs.sweep import Sweep
@@ -25,51 +25,33 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def codes(cluster: ClusterState) -> list[Object]:
-    """The ConfigMaps with the code of jobs."""
-    found = cluster.api.items(f"/api/v1/namespaces/{cluster.namespace}/configmaps")
-    return [each for each in found if "-code-" in each["metadata"]["name"]]
-
-
 def has_its_code(cluster: ClusterState, job: Object) -> bool:
     """Whether the ConfigMap that the job mounts exists and belongs to the job."""
     mounted = [volume["configMap"]["name"] for volume in job["spec"]["volumes"] if "configMap" in volume]
-    owners = {each["metadata"]["name"]: each["metadata"].get("ownerReferences") for each in codes(cluster)}
+    owners = {each["metadata"]["name"]: each["metadata"].get("ownerReferences") for each in cluster.codes()}
     return bool(mounted) and all([each["uid"] for each in owners[name]] == [job["metadata"]["uid"]] for name in mounted)
 
 
 def test_of_two_runs_with_one_name_one_wins_and_keeps_its_code(cluster: ClusterState) -> None:
-    processes = [Process([PROGRAM, *RUN], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    processes = [Process(hvj_command(*RUN), stderr=subprocess.PIPE, text=True) for _ in range(2)]
     errors = [process.communicate()[1] for process in processes]
     assert sorted(process.returncode for process in processes) == [0, 1], errors
     job = cluster.api.get(f"{cluster.jobs}/train")
     assert has_its_code(cluster, job)
-    assert len(codes(cluster)) == 1
+    assert len(cluster.codes()) == 1
 
 
-def test_a_run_that_loses_its_name_keeps_the_code_that_the_winner_uses(
-    hvj: Hvj, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_run_that_loses_its_name_leaves_its_code_to_the_winner(
+    hvj: Hvj, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch, is_killed: bool
 ) -> None:
     create = kube.create_job
 
     def lose(job: Object, *, dry_run: bool = False) -> Object:
-        if not dry_run:  # the code is created, and the other command is faster with the job
-            subprocess.run([PROGRAM, *RUN], check=True)
-        return create(job, dry_run=dry_run)
-
-    monkeypatch.setattr(kube, "create_job", lose)
-    assert hvj(*RUN).code == 1
-    assert has_its_code(cluster, cluster.api.get(f"{cluster.jobs}/train"))
-
-
-def test_a_run_that_loses_its_name_gives_its_code_to_the_job_of_a_winner_that_was_killed(
-    hvj: Hvj, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create = kube.create_job
-
-    def lose(job: Object, *, dry_run: bool = False) -> Object:
-        if not dry_run:  # the other command has found the same code, and is killed after it has created its job
+        if not dry_run and is_killed:  # the other command has found the same code, and is killed with its new job
             cluster.api.create(cluster.jobs, job)
+        elif not dry_run:  # the code is created, and the other command is faster with the job
+            subprocess.run(hvj_command(*RUN), check=True)
         return create(job, dry_run=dry_run)
 
     monkeypatch.setattr(kube, "create_job", lose)
@@ -85,7 +67,7 @@ def test_a_run_whose_code_the_loser_deletes_creates_it_again(
     def win(job: Object, *, dry_run: bool = False) -> Object:
         made = create(job, dry_run=dry_run)
         if not dry_run:
-            (code,) = codes(cluster)
+            (code,) = cluster.codes()
             cluster.api.delete(f"/api/v1/namespaces/{cluster.namespace}/configmaps/{code['metadata']['name']}")
         return made
 
@@ -96,22 +78,22 @@ def test_a_run_whose_code_the_loser_deletes_creates_it_again(
 
 def test_a_run_that_is_refused_leaves_no_code(hvj: Hvj, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(job: Object, *, dry_run: bool = False) -> Object:
-        assert len(codes(cluster)) == (0 if dry_run else 1)
+        assert len(cluster.codes()) == (0 if dry_run else 1)
         return {} if dry_run else create({**job, "spec": {}})
 
     create = kube.create_job
     monkeypatch.setattr(kube, "create_job", refuse)
     assert hvj(*RUN).code == 1
-    assert codes(cluster) == []
+    assert cluster.codes() == []
 
 
 def test_a_run_after_the_deletion_of_its_predecessor_gets_code_of_its_own(hvj: Hvj, cluster: ClusterState) -> None:
-    for _ in range(3):  # the garbage collector is about to delete the code of the first job
+    for _ in range(2):  # the garbage collector is about to delete the code of the first job
         assert hvj(*RUN).code == 0
         job = cluster.api.get(f"{cluster.jobs}/train")
         assert has_its_code(cluster, job)
         cluster.api.delete(f"{cluster.jobs}/train")
-    wait_for("the code to be deleted with its job", lambda: codes(cluster) == [])
+    wait_for("the code to be deleted with its job", lambda: cluster.codes() == [])
 
 
 def test_a_sweep_that_fails_keeps_the_code_that_another_command_has_begun_to_use(
@@ -125,7 +107,7 @@ def test_a_sweep_that_fails_keeps_the_code_that_another_command_has_begun_to_use
     monkeypatch.setattr(Sweep, "run", fail)
     done = hvj(*SWEEP)
     assert "the first command fails now" in done.stderr
-    assert len(codes(cluster)) == 1
+    assert len(cluster.codes()) == 1
 
 
 def test_the_pods_and_the_code_of_others_survive_the_end_of_a_command(
@@ -165,4 +147,4 @@ def test_the_code_of_a_sweep_that_begins_during_the_deletion_of_its_experiment_s
 
     monkeypatch.setattr(kube, "jobs", begin)
     assert hvj("experiment", "delete", "-n", "digits", "-y").code == 0
-    assert [each["metadata"]["name"] for each in codes(cluster)] == ["digits-code-1"]
+    assert [each["metadata"]["name"] for each in cluster.codes()] == ["digits-code-1"]

@@ -32,15 +32,6 @@ def not_authorized(principal: str, action: str, scope: str) -> ArmError:
     return ArmError(403, "AuthorizationFailed", message)
 
 
-def api_version_missing() -> ArmError:
-    message = "The api-version query parameter (?api-version=) is required for all requests."
-    return ArmError(400, "MissingApiVersionParameter", message)
-
-
-def api_version_invalid(version: str) -> ArmError:
-    return ArmError(400, "InvalidApiVersionParameter", f"The api-version '{version}' is invalid.")
-
-
 def subscription_not_found(subscription: str) -> ArmError:
     return ArmError(404, "SubscriptionNotFound", f"The subscription '{subscription}' could not be found.")
 

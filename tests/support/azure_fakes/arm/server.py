@@ -22,8 +22,6 @@ import jwt
 
 from support.azure_fakes.arm.errors import (
     ArmError,
-    api_version_invalid,
-    api_version_missing,
     cluster_not_found,
     group_not_found,
     not_authorized,
@@ -99,8 +97,8 @@ class ResourceManager(HttpsServer):
         self._next_error = ArmError(409, code, message)
 
     def refuse_changes(self, status: int, code: str, message: str) -> None:
-        """Makes every change of a pool fail at once."""
-        self._refusal = ArmError(status, code, message)
+        """Makes every change of a pool fail at once; with status 0 no longer."""
+        self._refusal = ArmError(status, code, message) if status else None
 
     def interfere(self, **properties: Any) -> None:
         """Simulates another client that changes or creates the pool between the next GET and its PUT."""
@@ -115,11 +113,6 @@ class ResourceManager(HttpsServer):
         finally:
             self._held = False
 
-    def begin(self, kind: str, cluster: Cluster, pool: Pool) -> Operation:
-        """Starts an operation of another client, for example an upgrade of the pool."""
-        with self._lock:
-            return self._begin(kind, cluster, pool, kind)
-
     def _answer(self, request: Request) -> Response:
         with self._lock:
             self.requests.append((request.method, request.path))
@@ -130,11 +123,6 @@ class ResourceManager(HttpsServer):
 
     def _dispatch(self, request: Request) -> Response:
         principal = self._principal(request)
-        version = request.query.get("api-version")
-        if version is None:
-            raise api_version_missing()
-        if not re.fullmatch(r"\d{4}-\d{2}-\d{2}(-preview)?", version):
-            raise api_version_invalid(version)
         if self._throttled:
             raise throttled(request.path.split("/")[2], self._throttled.pop(0))
         if found := OPERATIONS.fullmatch(request.path):
@@ -163,8 +151,6 @@ class ResourceManager(HttpsServer):
                 return self._pool_response(200, cluster, self._pool(cluster, pool))
             case "PUT":
                 return self._put(request, cluster, pool)
-            case "DELETE":
-                return self._delete(cluster, self._pool(cluster, pool))
         return Response(405)
 
     def _principal(self, request: Request) -> str:
@@ -185,7 +171,7 @@ class ResourceManager(HttpsServer):
 
     def _authorize(self, principal: str, request: Request, found: re.Match[str]) -> None:
         role = self._roles.get(principal)
-        verb = {"GET": "read", "DELETE": "delete"}.get(request.method, "write")
+        verb = "read" if request.method == "GET" else "write"
         if role is Role.CONTRIBUTOR or (role is Role.READER and verb == "read"):
             return
         kinds = {"pools": "managedClusters/agentPools", "windows": "managedClusters/maintenanceConfigurations"}
@@ -247,10 +233,6 @@ class ResourceManager(HttpsServer):
         operation = self._begin(kind, cluster, pool, state)
         return self._pool_response(status, cluster, pool, operation)
 
-    def _delete(self, cluster: Cluster, pool: Pool) -> Response:
-        self._refuse_while_busy(cluster)
-        return Response(202, None, self._links(self._begin("delete agentpool", cluster, pool, "Deleting")))
-
     def _begin(self, kind: str, cluster: Cluster, pool: Pool, state: str) -> Operation:
         error, self._next_error = self._next_error, None
         operation = Operation(kind, cluster, pool, self.polls, error)
@@ -284,8 +266,6 @@ class ResourceManager(HttpsServer):
             return Response(200, operation.body(), wait)
         if operation.status == "InProgress":
             return Response(202, None, self._links(operation))
-        if operation.pool.name not in operation.cluster.pools:
-            return Response(204)
         return self._pool_response(200, operation.cluster, operation.pool)
 
     def _advance(self, operation: Operation) -> None:
@@ -297,6 +277,4 @@ class ResourceManager(HttpsServer):
             return
         operation.status = "Failed" if operation.error else "Succeeded"
         operation.pool.properties["provisioningState"] = operation.status
-        if operation.kind == "delete agentpool" and not operation.error:
-            del operation.cluster.pools[operation.pool.name]
         self.on_change(operation.cluster, operation.pool)

@@ -2,7 +2,6 @@
 
 https://learn.microsoft.com/rest/api/storageservices/authorize-with-shared-key
 https://learn.microsoft.com/rest/api/storageservices/create-service-sas
-https://learn.microsoft.com/rest/api/storageservices/create-account-sas
 """
 
 import base64
@@ -43,7 +42,7 @@ CHALLENGE = (
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The access that an operation requires: a resource type (s, c, o) and one of these SAS permissions."""
+    """The access that an operation requires: a resource type (c, o) and one of these SAS permissions."""
 
     resource_type: str
     permissions: str
@@ -129,18 +128,14 @@ def _check_sas(request: web.Request, target: Target, access: Access) -> None:
     if not target.account.allows_keys:
         raise Refusal("KeyBasedAuthenticationNotPermitted")
     query = request.query
-    text = _account_sas_text(request, target) if "ss" in query else _service_sas_text(request, target)
-    if not _matches(target.account, text, query["sig"]):
+    if not _matches(target.account, _sas_text(request, target), query["sig"]):
         raise Refusal("AuthenticationFailed", "Signature did not match.")
     now = datetime.now(UTC)
     if _moment(query.get("se", "")) <= now or ("st" in query and _moment(query["st"]) > now):
         raise Refusal("AuthenticationFailed", f"Signature not valid in the specified time frame: {query.get('se')}")
     if query.get("spr") == "https" and not request.secure:
         raise Refusal("AuthenticationFailed", "The protocol must be https.")
-    if "ss" in query:
-        if "f" not in query["ss"] or access.resource_type not in query.get("srt", ""):
-            raise Refusal("AuthorizationResourceTypeMismatch")
-    elif access.resource_type == "s" or (access.resource_type == "c" and "l" not in access.permissions):
+    if access.resource_type == "c" and "l" not in access.permissions:
         raise Refusal("AuthorizationFailure")
     if not set(access.permissions) & set(query.get("sp", "")):
         raise Refusal("AuthorizationPermissionMismatch")
@@ -158,12 +153,7 @@ def _fields(request: web.Request, *names: str) -> list[str]:
     return [request.query.get(name, "") for name in names]
 
 
-def _account_sas_text(request: web.Request, target: Target) -> str:
-    fields = _fields(request, "sp", "ss", "srt", "st", "se", "sip", "spr", "sv", "ses")
-    return "\n".join([target.account.name, *fields]) + "\n"
-
-
-def _service_sas_text(request: web.Request, target: Target) -> str:
+def _sas_text(request: web.Request, target: Target) -> str:
     path = f"/{target.path}" if request.query.get("sr") == "f" else ""
     resource = f"/file/{target.account.name}/{target.share}{path}"
     rest = _fields(request, "si", "sip", "spr", "sv", "rscc", "rscd", "rsce", "rscl", "rsct")

@@ -3,7 +3,6 @@
 from xml.sax.saxutils import escape
 
 MESSAGES = {
-    "AccountIsDisabled": (403, "The specified account is disabled."),
     "AuthenticationFailed": (
         403,
         "Server failed to authenticate the request. Make sure the value of Authorization header is formed correctly "
@@ -13,10 +12,6 @@ MESSAGES = {
     "AuthorizationPermissionMismatch": (
         403,
         "This request is not authorized to perform this operation using this permission.",
-    ),
-    "AuthorizationResourceTypeMismatch": (
-        403,
-        "This request is not authorized to perform this operation using this resource type.",
     ),
     "ConditionNotMet": (412, "The condition specified using HTTP conditional header(s) is not met."),
     "DirectoryNotEmpty": (409, "The specified directory is not empty."),
@@ -51,7 +46,6 @@ MESSAGES = {
     "ServerBusy": (503, "The server is currently unable to receive requests. Please retry your request."),
     "ShareAlreadyExists": (409, "The specified share already exists."),
     "ShareNotFound": (404, "The specified share does not exist."),
-    "SharingViolation": (409, "The specified resource may be in use by an SMB client."),
     "TooManyRequests": (429, "The request is being throttled."),
     "UnsupportedQueryParameter": (400, "One of the query parameters specified in the request URI is not supported."),
 }

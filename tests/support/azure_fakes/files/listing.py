@@ -1,4 +1,4 @@
-"""Lists of shares and of directories, in the XML of the service."""
+"""Lists of directories, in the XML of the service."""
 
 import base64
 from collections.abc import Callable, Iterable, Mapping
@@ -6,26 +6,10 @@ from itertools import dropwhile, islice
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from support.azure_fakes.files.accounts import Account
 from support.azure_fakes.files.disk import Properties, entries, properties, timestamp
 from support.azure_fakes.files.errors import Refusal
 
 MOST_RESULTS = 5000
-
-
-def shares(account: Account, query: Mapping[str, str], endpoint: str, quota: Mapping[tuple[str, str], int]) -> bytes:
-    """A page of the account's shares."""
-    found = [properties(path) for path in sorted(account.directory.iterdir()) if path.is_dir()]
-    root = Element("EnumerationResults", ServiceEndpoint=endpoint)
-    items = SubElement(root, "Shares")
-
-    def add(share: Properties) -> None:
-        item = _child(items, "Share", Name=share.name)
-        quota_gib = str(quota.get((account.name, share.name), 5120))
-        _child(item, "Properties", **{"Last-Modified": share.last_modified, "Etag": share.etag, "Quota": quota_gib})
-
-    chosen = (share for share in found if share.name.startswith(query.get("prefix", "")))
-    return _page(root, chosen, query, add)
 
 
 def directory(path: Path, share: str, shown_path: str, query: Mapping[str, str], endpoint: str) -> bytes:

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import os
 import re
-import shutil
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -26,8 +25,8 @@ Operation = Callable[["Call"], web.Response]
 class Call:
     """A request with its body and its target."""
 
-    def __init__(self, request: web.Request, target: Target, quota: dict[tuple[str, str], int]) -> None:
-        self.request, self.target, self.quota = request, target, quota
+    def __init__(self, request: web.Request, target: Target) -> None:
+        self.request, self.target = request, target
         self.account: Account = target.account
         self.body = b""
 
@@ -42,10 +41,6 @@ class Call:
         return existing(self.account, self.target.share, self.target.path, is_directory=True)
 
 
-def list_shares(call: Call) -> web.Response:
-    return _xml(listing.shares(call.account, call.request.query, call.endpoint, call.quota))
-
-
 def create_share(call: Call) -> web.Response:
     if not SHARE_NAME.fullmatch(call.target.share):
         raise Refusal("InvalidResourceName")
@@ -53,19 +48,12 @@ def create_share(call: Call) -> web.Response:
     if path.exists():
         raise Refusal("ShareAlreadyExists")
     path.mkdir()
-    call.quota[(call.account.name, call.target.share)] = int(call.request.headers.get("x-ms-share-quota", 5120))
     return web.Response(status=201, headers=_headers(properties(path)))
 
 
 def show_share(call: Call) -> web.Response:
     path = share_directory(call.account, call.target.share)
-    quota = call.quota.get((call.account.name, call.target.share), 5120)
-    return web.Response(headers=_headers(properties(path)) | {"x-ms-share-quota": str(quota)})
-
-
-def delete_share(call: Call) -> web.Response:
-    shutil.rmtree(share_directory(call.account, call.target.share))
-    return web.Response(status=202)
+    return web.Response(headers=_headers(properties(path)) | {"x-ms-share-quota": "5120"})
 
 
 def create_directory(call: Call) -> web.Response:
@@ -198,11 +186,9 @@ def delete_file(call: Call) -> web.Response:
 
 # By method, restype and comp; an empty path is the account's or the share's root.
 OPERATIONS: dict[tuple[str, str, str], tuple[Operation, Access]] = {
-    ("GET", "", "list"): (list_shares, Access("s", "l")),
     ("PUT", "share", ""): (create_share, Access("c", "cw")),
     ("GET", "share", ""): (show_share, Access("c", "r")),
     ("HEAD", "share", ""): (show_share, Access("c", "r")),
-    ("DELETE", "share", ""): (delete_share, Access("c", "d")),
     ("PUT", "directory", ""): (create_directory, Access("o", "cw")),
     ("GET", "directory", ""): (show_directory, Access("o", "r")),
     ("HEAD", "directory", ""): (show_directory, Access("o", "r")),

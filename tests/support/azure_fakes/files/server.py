@@ -54,7 +54,6 @@ class FilesService:
         self.faults = Faults()
         self.requests: list[Answered] = []
         self.certificate = tls / "server.pem" if tls else None
-        self._quota: dict[tuple[str, str], int] = {}
         self._port = port
         self._loop = asyncio.new_event_loop()
         self.is_delayed = False
@@ -145,11 +144,11 @@ class FilesService:
             target = self._target(request)
             query = request.query
             found = OPERATIONS.get((request.method, query.get("restype", ""), query.get("comp", "")))
-            if found is None or (target.share == "") is not (found[1].resource_type == "s"):
+            if found is None or not target.share:
                 raise Refusal("UnsupportedQueryParameter")
             operation, access = found
             check(request, target, access, self.claims)
-            call = Call(request, target, self._quota)
+            call = Call(request, target)
             call.body = body
             return operation(call)
         except Refusal as refusal:
