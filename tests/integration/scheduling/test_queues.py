@@ -159,6 +159,7 @@ def test_pods_of_a_topology_wait_for_their_node_and_end_with_it(queue: Queue) ->
     )
     assert pods["worker-0"]["metadata"]["annotations"][f"{KUEUE}/workload"] == job.workload["metadata"]["name"]
     wait_for("the gates to be removed", lambda: not has_gates(job.pods()))
+    assert job.pods()["worker-0"]["spec"]["nodeSelector"]["kubernetes.io/hostname"], "Kueue has chosen no node"
     job.advance_to("Running")
     queue.remove_node()
     job.wait_queued("NodeFailures")
