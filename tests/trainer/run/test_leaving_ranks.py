@@ -33,6 +33,7 @@ WARNED = {  # once, and by each rank that ends
 }
 LEFT = {  # by the number of ranks, the one that leaves, and the case
     (3, 0, "end"): "the end of the training: SystemExit: 0",
+    (2, 1, "data"): r"step \d of epoch 1: \w+: .*a damaged file.*",
     (2, 1, "one batch plain"): "step 10 of epoch 1, for which its data has no batch",
     (2, 1, "loop error"): "step 6 of epoch 1, which is not the last one",
 }

@@ -180,6 +180,7 @@ CASES = {
     "numbers in variables": Case(
         launcher("mpirun", "-np", "$(NP)", "./a", "$(NP)", env=[{"name": "NP", "value": "6"}]),
         {"command": ["./a", "6"], "worker.slots": 3},
+        ("mpirun starts 6 processes: 3 on each of 2 workers",),
     ),
     "options of horovodrun without a counterpart": Case(
         launcher(
@@ -233,12 +234,15 @@ CASES = {
     "a preparation in lines (aws-samples/aws-do-eks)": Case(
         worker("bash", "-lc", args=["sed -i s/a/b/ /etc/ssh/sshd_config\npip install x\nexec /usr/sbin/sshd -D -e\n"]),
         {"preparation.command": "sed -i s/a/b/ /etc/ssh/sshd_config\npip install x\n:"},
+        ("what runs before sshd is spec.preparation now",),
     ),
     "sshd at the end of a pipe (aws/aws-k8s-tester)": Case(
         worker("/bin/bash", args=["-c", "echo password | sudo -S /usr/sbin/sshd -D"]), omitted=("preparation",)
     ),
     "sshd in the background": Case(
-        worker("sh", "-c", "pip install x; /usr/sbin/sshd; sleep infinity"), {"preparation.command": "pip install x\n:"}
+        worker("sh", "-c", "pip install x; /usr/sbin/sshd; sleep infinity"),
+        {"preparation.command": "pip install x\n:"},
+        ("what runs before sshd is spec.preparation now",),
     ),
     "a monitor beside sshd": Case(
         worker("sh", "-c", "/usr/sbin/sshd; exporter --port 9400"), warnings=("what runs after sshd is omitted",)
@@ -251,6 +255,7 @@ CASES = {
     "bash in the preparation": Case(
         worker("bash", "-c", "source /opt/env.sh && /usr/sbin/sshd -D"),
         {"preparation.command": "exec bash -c 'source /opt/env.sh'"},
+        ("what runs before sshd is spec.preparation now",),
     ),
     "no ssh server (version 1, which uses kubectl exec)": Case(
         worker("sleep", "infinity"), warnings=("workers run the operator's ssh server",), omitted=("preparation",)
@@ -307,6 +312,7 @@ CASES = {
                 "matchLabelKeys": ["horovodjob.dev/job"],
             }
         },
+        ("training.kubeflow.org/job-name is horovodjob.dev/job now",),
     ),
     "a label of Kubeflow without a counterpart": Case(
         pods(
@@ -343,7 +349,9 @@ CASES = {
         ("names of pods are those of the HorovodJob now",),
     ),
     "names that a program composes (aws/aws-k8s-tester)": Case(
-        text('for i in 0 1; do getent hosts train-worker-$i.train; done; mpirun "./a"'), {"network": {"service": True}}
+        text('for i in 0 1; do getent hosts train-worker-$i.train; done; mpirun "./a"'),
+        {"network": {"service": True}},
+        ("runs in the launcher, as launcherCommand",),
     ),
     "the launcher as the first worker": Case(
         both(
@@ -351,6 +359,7 @@ CASES = {
             lambda document: document["spec"].update(runLauncherAsWorker=True),
         ),
         {"command": ["./a", "train-worker-1.train"]},
+        ("names of pods are those of the HorovodJob now",),
     ),
     "the hostfile in a variable": Case(
         both(

@@ -47,6 +47,19 @@ class Different(keras.callbacks.Callback):  # type: ignore[misc]
         logs["loss"] = float(epoch * (1 if leaves else -1))
 
 
+def failing(value: Any, target: Any) -> Any:
+    def fail(number: Any) -> Any:
+        if leaves and number == 5:
+            raise ValueError("a damaged file")
+        return number
+
+    tf.numpy_function(fail, [counter.assign_add(1)], tf.int64)
+    return value, target
+
+
+counter = tf.Variable(-1, dtype=tf.int64)
+
+
 def fit_arguments(dataset: Any, inputs: Any) -> dict[str, Any]:
     """The data of a case, and how it is trained."""
     arguments: dict[str, Any] = {"x": dataset, "epochs": 6}
@@ -61,6 +74,8 @@ def fit_arguments(dataset: Any, inputs: Any) -> dict[str, Any]:
             arguments["validation_data"] = None
         case "limit plain":
             arguments["validation_data"] = dataset
+        case "data":
+            arguments["x"] = dataset.map(failing)
         case "wrong call" if leaves:
             arguments["x"] = (inputs, inputs)
         case "loop steps" if leaves:
