@@ -118,14 +118,15 @@ def test_files_and_directories_are_deleted_after_a_confirmation(service: FilesSe
 
 
 def test_invalid_input_is_reported_in_one_sentence(service: FilesService, disk: Path, tmp_path: Path) -> None:
-    (tmp_path / "x").touch()
+    for name in ("x", "x.py"):
+        (tmp_path / name).touch()
     for arguments, code, words in (
         (("file", "list", "-s", "nothing"), 3, "share nothing of storage account mystorageaccount does not exist"),
         (("file", "list", "-s", "myshare", "-p", "a/b"), 3, "a/b does not exist on share myshare"),
         (("file", "download", "-s", "myshare", "-p", "a.h5"), 3, "a.h5 does not exist on share myshare"),
         (("file", "upload", "-s", "myshare", "--source", "x", "-p", "no/y"), 3, "the directory of no/y does not exist"),
         (
-            ("file", "upload", "-s", "myshare", "--source", "x", "-p", "no"),
+            ("file", "upload", "-s", "myshare", "--source", "x.py", "-p", "no"),
             3,
             "`hvj storage directory create --name no --share-name myshare`",
         ),

@@ -123,7 +123,7 @@ def ended_suspended_job(api: Api, jobs: str) -> Object:
     return ended_job(api, jobs, **with_suspend(True))
 
 
-@pytest.mark.parametrize(("path", "value"), CHANGES, ids=str)
+@pytest.mark.parametrize(("path", "value"), CHANGES, ids=lambda each: "removed" if each is REMOVED else str(each))
 def test_a_field_can_change_only_while_the_job_is_suspended_and_not_after_its_end(
     api: Api, jobs: str, running_job: Object, suspended_job: Object, ended_suspended_job: Object, path: Path, value: Any
 ) -> None:

@@ -84,7 +84,7 @@ def test_wait_prints_transitions_to_the_success_over_connections_that_are_interr
             cluster.succeed()
             stdout, stderr = process.communicate()
     assert (process.returncode, stdout) == (0, "")
-    assert stderr.endswith(" Succeeded, exit code 0\n")
+    assert stderr.endswith(" Succeeded (attempt 2), exit code 0\n")
     requests = [json.loads(line) for line in control_plane.audit_log.read_text().splitlines()]
     mine = [each for each in requests if each.get("objectRef", {}).get("namespace") == cluster.namespace]
     assert {each["verb"] for each in mine if each.get("userAgent") == "hvj"} == {"get", "watch"}

@@ -21,7 +21,7 @@ from support.monitoring import (
     rule_expressions,
 )
 from support.operator_process import Operator
-from support.progress_client import post, token_of
+from support.progress_client import post_until_reviewed, token_of
 
 NAMESPACE = "monitored"
 # Queries without samples in a healthy cluster.
@@ -80,12 +80,12 @@ def jobs(api: Api, operator: Operator) -> dict[str, Job]:
         made[name].advance_to(name.capitalize())
     made["failed"].advance_to("Running").end("launcher", 1)
     made["failed"].wait("Failed")
-    assert post(operator, token_of(made["running"])) == 204
+    assert post_until_reviewed(operator, token_of(made["running"])) == 204
     wait_for("the report", lambda: made["running"].status.get("training"))
     slowest = {"rank": 1, "pod": "running-worker-1", "ratio": 1.5, "section": "compute"}
     usage = {"seconds": {"steps": 80.0, "input": 20.0}, "steps": 120, "firstStep": 0, "slowestRank": slowest}
     stall = {"since": "2026-11-26T14:32:10Z", "others": "all 2 ranks wait in the exchange"}
-    assert post(operator, token_of(made["running"]), stall=stall, usage=usage) == 204
+    assert post_until_reviewed(operator, token_of(made["running"]), stall=stall, usage=usage) == 204
     made["running"].wait_for_condition("Progressing", status="False", reason="TrainingStalled")
     training = made["running"].status["training"]
     assert training["slowestRank"]["node"] == "node-1"
