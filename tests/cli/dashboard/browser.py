@@ -15,6 +15,7 @@ import requests
 from cli.program import SECONDS, hvj_process
 from horovodjob_cli.__main__ import INTERRUPTED
 from horovodjob_dashboard.page_session import HEADER
+from support.forked_python import forked_pid
 
 TAGS = re.compile(r"<[^>]+>")
 SECRET = re.compile(r'<meta name="page-secret" content="([^"]+)">')
@@ -120,7 +121,7 @@ def dashboard(*arguments: str, is_open: bool = True) -> Iterator[Browser]:
         assert process.stdout
         address = process.stdout.readline().strip()
         assert address, process.stderr and process.stderr.read()
-        browser = Browser(address, process.pid)
+        browser = Browser(address, forked_pid(process.pid))
         if is_open:
             browser.open()
         yield browser

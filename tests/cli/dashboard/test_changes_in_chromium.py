@@ -4,7 +4,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -91,19 +91,10 @@ def test_a_log_of_50_mb_is_streamed_and_not_held_and_a_page_keeps_its_end(
         assert memory(opened.pid) - before < MOST_MEGABYTES
 
 
-def memory(client: int) -> float:
-    """The most memory of the dashboard that a fork server runs for a client, in megabytes."""
-    processes = (each for each in Path("/proc").glob("[0-9]*") if each.name != str(client))
-    (forked,) = (each for each in processes if writes_for(each, client))
-    lines = (forked / "status").read_text().splitlines()
+def memory(pid: int) -> float:
+    """The most memory that a process has had, in megabytes."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1000 for line in lines if line.startswith("VmHWM"))
-
-
-def writes_for(process: Path, client: int) -> bool:
-    """Whether a process writes into the pipe of a client of the fork server."""
-    with suppress(OSError):
-        return (process / "fd/1").readlink() == Path(f"/proc/{client}/fd/1").readlink()
-    return False
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import horovod.tensorflow as horovod
@@ -117,6 +118,7 @@ def excluding(names: list[str]) -> Any:
 
 def test_settings_of_optimizers_apply_to_the_averages() -> None:
     sgd, adam = optimizers.SGD, optimizers.Adam
+    overflowing = partial(Way, policy="mixed_float16", overflow=True, tolerance=0.01, traced=True)
     check(
         {
             "global_clipnorm": Way(lambda: sgd(0.5, global_clipnorm=0.05)),
@@ -133,19 +135,9 @@ def test_settings_of_optimizers_apply_to_the_averages() -> None:
             "two types": Way(lambda: sgd(0.1), model=lambda: model(layers.Dense(5, "tanh", dtype="float64"))),
             "slices of bfloat16": Way(lambda: sgd(0.1), model=word_model, policy="bfloat16", tolerance=0.05),
             "mixed_bfloat16": Way(lambda: sgd(0.1), policy="mixed_bfloat16", tolerance=0.02),
-            "one rank overflows": Way(
-                lambda: optimizers.LossScaleOptimizer(sgd(0.1, momentum=0.9)),
-                policy="mixed_float16",
-                overflow=True,
-                tolerance=0.01,
-                traced=True,
-            ),
-            "one rank overflows while accumulating": Way(
+            "one rank overflows": overflowing(lambda: optimizers.LossScaleOptimizer(sgd(0.1, momentum=0.9))),
+            "one rank overflows while accumulating": overflowing(
                 lambda: optimizers.LossScaleOptimizer(sgd(0.1, gradient_accumulation_steps=2)),
-                policy="mixed_float16",
-                overflow=True,
-                tolerance=0.01,
-                traced=True,
                 steps=5,  # of which one is skipped: no rank keeps accumulated gradients of its own
             ),
         }
