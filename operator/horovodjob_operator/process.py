@@ -81,7 +81,14 @@ class Process:
         self.quota_line = QuotaLine(self.store, self.pods, reader, now)
         executor = PlanExecutor(self.pods, writer, reader, now, self.quota_line, settings.progress_url, self.preflight)
         self.reconciler = Reconciler(
-            self.pods, writer, reader, now, workload_reconciler, executor, reads_nodes=bool(settings.read_nodes)
+            self.pods,
+            writer,
+            reader,
+            now,
+            workload_reconciler,
+            executor,
+            self.quota_line,
+            reads_nodes=bool(settings.read_nodes),
         )
         self.work_queue = WorkQueue(self.store, self.pods, self.reconciler)
         self.quota_line.enqueue = self.work_queue.enqueue

@@ -79,7 +79,7 @@ async def work_queue(store: JobStore, pod_cache: PodCache) -> AsyncIterator[Work
     reader, writer = Reader(nowhere), Writer(nowhere, "test")
     line = QuotaLine(store, pod_cache, reader, one_day_later)
     executor = PlanExecutor(pod_cache, writer, reader, one_day_later, line)
-    reconciler = Reconciler(pod_cache, writer, reader, one_day_later, no_queues(nowhere), executor)
+    reconciler = Reconciler(pod_cache, writer, reader, one_day_later, no_queues(nowhere), executor, line)
     work_queue = WorkQueue(store, pod_cache, reconciler)
     before = reconciliations()
     async with contextlib.aclosing(nowhere):
@@ -148,7 +148,7 @@ async def test_a_job_that_asks_for_itself_each_time_is_slowed_down(store: JobSto
     reader, writer, before = Reader(nowhere), Writer(nowhere, "test"), reconciliations()
     line = QuotaLine(store, pod_cache, reader, one_day_later)
     executor = PlanExecutor(pod_cache, writer, reader, one_day_later, line)
-    endless = EndlessReconciler(pod_cache, writer, reader, one_day_later, no_queues(nowhere), executor)
+    endless = EndlessReconciler(pod_cache, writer, reader, one_day_later, no_queues(nowhere), executor, line)
     work_queue = WorkQueue(store, pod_cache, endless)
     async with contextlib.aclosing(nowhere):
         work_queue.enqueue(("team", "job-0"))

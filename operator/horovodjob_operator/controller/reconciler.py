@@ -8,6 +8,7 @@ from datetime import datetime
 
 from horovodjob.api.constants import Phase
 from horovodjob_operator.controller.children.plan_executor import PlanExecutor
+from horovodjob_operator.controller.children.quota_line import QuotaLine
 from horovodjob_operator.controller.event_poster import EventPoster
 from horovodjob_operator.controller.jobs.heartbeats import Heartbeats
 from horovodjob_operator.controller.jobs.job_state import JobState
@@ -45,6 +46,7 @@ class Reconciler:
         clock: Callable[[], datetime],
         workload_reconciler: WorkloadReconciler,
         executor: PlanExecutor,
+        quota_line: QuotaLine,
         *,
         reads_nodes: bool = False,
     ) -> None:
@@ -53,7 +55,7 @@ class Reconciler:
         self._status_writer = StatusWriter(writer, self.events)
         self._pod_events = PodEvents(reader)
         self._node_conditions = NodeConditions(reader, is_allowed=reads_nodes)
-        self._executor = executor
+        self._executor, self._quota_line = executor, quota_line
 
     async def delete_expired(self, key: Key, job: FinishedJob, now: datetime) -> Requeue:
         """Deletes a finished job whose time to live has passed. Raises ClusterError."""
@@ -93,6 +95,7 @@ class Reconciler:
             return Requeue()
         if not self._workload_reconciler.is_known(job):
             return Requeue()
+        self._quota_line.restore(state)
         has_scripts = self._pods.has_scripts(job.metadata.namespace)
         queue = self._workload_reconciler.queue(state)
         pods = self._pods.of_job(job.key).values()

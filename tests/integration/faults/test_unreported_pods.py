@@ -28,7 +28,8 @@ def reconciler_of(client: ApiClient, clock: Callable[[], datetime], pods: PodCac
     writer, reader = Writer(client, "test"), Reader(client)
     line = QuotaLine(JobStore(), pods, reader, clock)
     executor = PlanExecutor(pods, writer, reader, clock, line)
-    return Reconciler(pods, writer, reader, clock, WorkloadReconciler(WorkloadCache(), KueueApi(client)), executor)
+    workloads = WorkloadReconciler(WorkloadCache(), KueueApi(client))
+    return Reconciler(pods, writer, reader, clock, workloads, executor, line)
 
 
 async def test_a_pod_that_no_watch_has_reported_is_cached_as_it_is(

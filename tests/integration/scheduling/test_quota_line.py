@@ -135,9 +135,10 @@ def test_a_restarted_operator_keeps_the_order_of_the_jobs(
     quota.change(10)
     # A job that is larger than the whole quota blocks nobody, so the new limit must be there first.
     wait_for("the quota to be counted", lambda: quota.status["hard"]["pods"] == "10")
+    jobs += submit_large(submit_job, "0")
     operator.start()
     wait_for("all pods of the first", lambda: has_all_pods(jobs[0]))
-    assert not jobs[1].pods()
+    assert [(job.status["attempt"], len(job.pods())) for job in jobs[1:]] == [(1, 0)] * 2
 
 
 def test_an_elastic_job_grows_after_the_jobs_that_wait_and_by_as_many_workers_as_fit(

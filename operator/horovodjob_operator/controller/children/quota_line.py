@@ -11,7 +11,7 @@ from horovodjob.api.constants import ConditionType, Phase, Reason, Role
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.jobs.job_store import JobStore
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.pods.observed import keeps_trying
+from horovodjob_operator.domain.pods.observed import Refusal, keeps_trying
 from horovodjob_operator.domain.resource_quota import (
     Claim,
     Decision,
@@ -28,7 +28,7 @@ from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.errors import Gone, InvalidJob, Refused, Unavailable
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
 from horovodjob_operator.kube.requests.reader import Reader
-from horovodjob_operator.kueue.queue import uses_queue
+from horovodjob_operator.kueue.queue import is_dispatched, uses_queue
 
 # Events come in bursts: the pods of a job are gone one after the other.
 SETTLE_SECONDS = 1.0
@@ -63,9 +63,23 @@ class QuotaLine:
             return not is_first and any(other.has_turn or _is_waiting(other) for other in others)
         if context.has_pods:
             return False
-        ready = context.job.status.condition(ConditionType.READY)
-        # A new process knows from the status alone that the job waits.
-        return (ready is not None and ready.reason == Reason.QUOTA_EXCEEDED) or any(self._waiting(context.job.key[0]))
+        for other in self._store.states_in(context.job.key[0]):
+            self.restore(other)
+        return any(self._waiting(context.job.key[0]))
+
+    def restore(self, state: JobState) -> None:
+        """Gives a job its place in the line again, which a new process knows from the stored status alone.
+
+        To be called before the first new status of the job.
+        """
+        job, ready = state.job, state.job.status.condition(ConditionType.READY)
+        if ready is None or ready.reason != Reason.QUOTA_EXCEEDED or state.refusal or state.has_turn:
+            return
+        is_current = ready.observed_generation == job.metadata.generation
+        if is_current and not is_dispatched(job) and not self._pods.of_job(job.key):
+            state.refused_since = state.refused_since or self._clock()
+            state.refusal = Refusal(Reason.QUOTA_EXCEEDED, ready.message, None, waits_in_line=True)
+            self.join(job.metadata.namespace)
 
     def join(self, namespace: str) -> None:
         """A job of the namespace begins to wait."""
