@@ -17,7 +17,7 @@ Train = Callable[..., Any]
 
 @pytest.fixture
 def train(start: Any, preloaded_python: list[str], tmp_path: Path) -> Iterator[Train]:
-    """Trains with delays in seconds, and returns the last report of the attempt, the times of its steps and the last.
+    """Trains with delays in seconds, and returns the last report of the attempt, the times of its steps, and the file.
 
     On a busy machine, each part can need longer than its delay, in the report and in these times.
     """
@@ -39,7 +39,7 @@ def train(start: Any, preloaded_python: list[str], tmp_path: Path) -> Iterator[T
         with operator.changed:
             assert operator.changed.wait_for(lambda: usage(attempt)["steps"] == (killed or STEPS), TIMEOUT_SECONDS)
         times = json.loads((tmp_path / "times.json").read_text())
-        return usage(attempt), [*zip(*times["steps"], strict=True)], times["at_end"]
+        return usage(attempt), [*zip(*times["steps"], strict=True)], times
 
     def usage(attempt: int) -> Any:
         reports = [body for _, body in operator.reports if body.get("usage") and body["attempt"] == attempt]
@@ -50,10 +50,11 @@ def train(start: Any, preloaded_python: list[str], tmp_path: Path) -> Iterator[T
 
 
 def test_the_causes_have_the_measured_times_and_an_attempt_continues_its_steps(train: Train) -> None:
-    usage, (_, waited, *_), _ = train(0.5, 0.1, 0.0, KILLED)
-    # The first batch is a part of the start.
-    assert usage["seconds"]["input"] == pytest.approx(sum(waited[1:]), abs=part(usage["seconds"]))
-    usage, (between, _, computed, exchanged), at_end = train(0.0, 0.4, 0.6, attempt=2)
+    usage, (_, waited, *_), times = train(0.5, 0.1, 0.0, KILLED)
+    # The first batch is a part of the start. The last report can be before or after the batch in which a rank dies.
+    least, error = sum(waited[1:]), part(usage["seconds"])
+    assert least - error <= usage["seconds"]["input"] <= least + times["waited"] + error
+    usage, (between, _, computed, exchanged), times = train(0.0, 0.4, 0.6, attempt=2)
     assert (usage["firstStep"], usage["steps"]) == (CHECKPOINT, STEPS)
     # The first step is a part of the start. The last one of an epoch counts as a validation, since one can follow it.
     seconds = usage["seconds"]
@@ -63,7 +64,7 @@ def test_the_causes_have_the_measured_times_and_an_attempt_continues_its_steps(t
     assert seconds["input"] <= sum(between[1:]) + 0.1
     assert seconds["exchange"] == pytest.approx(sum(exchanged[1:-1]), abs=part(seconds))
     last = computed[-1] + exchanged[-1]
-    assert 0.9 * last < seconds["validation"] < last + at_end + 0.1
+    assert 0.9 * last < seconds["validation"] < last + times["at_end"] + 0.1
     assert seconds["stalled"] == 0
 
 

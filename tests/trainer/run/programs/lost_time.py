@@ -3,7 +3,7 @@
 A batch takes INPUT to arrive on rank 0, a step COMPUTE there and MORE than that on rank 1, for which rank 0 waits in
 the exchange. Rank 1 kills itself after the step KILLED. The file times.json beside the directory has its times of each
 step: between the end of the one before and the batch, how long of that it waited for the batch, in its computation, and
-in the exchange; and the time between the last step and the end of the loop.
+in the exchange; and how long it waited for the last batch, and the time between the last step and the end of the loop.
 """
 
 import json
@@ -49,7 +49,7 @@ def timed_batch(session: ScriptSession) -> Any:
 
 def write_times(at_end: float = 0.0) -> None:
     """Write the times of the steps of this attempt."""
-    (directory.parent / "times.json").write_text(json.dumps({"steps": times, "at_end": at_end}))
+    (directory.parent / "times.json").write_text(json.dumps({"steps": times, "waited": waited, "at_end": at_end}))
 
 
 shapes = tuple(tf.TensorSpec((4, columns), tf.float32) for columns in (3, 1))
