@@ -142,7 +142,7 @@ def test_a_restarted_operator_keeps_the_order_of_the_jobs(
 
 
 def test_an_elastic_job_grows_after_the_jobs_that_wait_and_by_as_many_workers_as_fit(
-    submit_job: Submit, api: Api, namespace: str
+    submit_job: Submit, operator: Operator, api: Api, namespace: str
 ) -> None:
     quota = CountedQuota(api, namespace, 10)
     elastic = {"elastic": {"minReplicas": 2, "maxReplicas": 8}, "worker": {"replicas": 3, "gpus": 0}}
@@ -154,7 +154,10 @@ def test_an_elastic_job_grows_after_the_jobs_that_wait_and_by_as_many_workers_as
     sentence = "needed for another worker: pods=1"
     wait_for("the message", lambda: sentence in growing.condition("Running")["message"])
     assert len(growing.pods()) == 4
+    operator.kill()  # The next one knows the line from the statuses.
     quota.change(15)
+    wait_for("the quota to be counted", lambda: quota.status["hard"]["pods"] == "15")
+    operator.start()
     wait_for("the job that waited", lambda: has_all_pods(waiting))
     wait_for("the workers that fit", lambda: len(growing.pods()) == 6)
     run_to_its_end(waiting)

@@ -57,15 +57,13 @@ class QuotaLine:
         """Whether a job that has no pods must not create any before it is its turn."""
         if state.refusal or state.has_turn:
             return False
+        for other in self._store.states_in(context.job.key[0]):
+            self.restore(other)
         if context.is_resizable:
             others = (other for other in self._store.states_in(context.job.key[0]) if other is not state)
             is_first = len(context.workers) < context.job.spec.min_workers
             return not is_first and any(other.has_turn or _is_waiting(other) for other in others)
-        if context.has_pods:
-            return False
-        for other in self._store.states_in(context.job.key[0]):
-            self.restore(other)
-        return any(self._waiting(context.job.key[0]))
+        return not context.has_pods and any(self._waiting(context.job.key[0]))
 
     def restore(self, state: JobState) -> None:
         """Gives a job its place in the line again, which a new process knows from the stored status alone.
