@@ -8,10 +8,8 @@ from typing import Any
 
 import keras
 
-from horovodjob_trainer.launch import Launch
 from horovodjob_trainer.reporting.best_values import BestValues, check_mode, declared_modes, own_mode
 from horovodjob_trainer.reporting.metric_values import all_values, without_elements
-from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 
 
@@ -53,11 +51,8 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
             return
         self.reporter = Reporter(
             directory=self.directory,
-            tensorboard=None,
-            attempt=Launch.from_environment(os.environ).attempt,
             ranks=self.ranks,
             interval_seconds=self.seconds,
-            progress_client=ProgressClient.from_environment(os.environ, self.log),
             log=self.log,
             unit="samples" if self.batch_size else "batches",
         )

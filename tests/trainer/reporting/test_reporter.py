@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from horovodjob_trainer.reporting.progress_client import ProgressClient
+from horovodjob_trainer.reporting.progress_client import TOKEN_VARIABLE, URL_VARIABLE
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 from trainer.reporting.operator_server import OperatorServer
+
+ATTEMPT = {"HOROVODJOB_ATTEMPT": "2"}
 
 
 def training_position(examples: int = 320) -> TrainingPosition:
@@ -27,15 +29,14 @@ def training_position(examples: int = 320) -> TrainingPosition:
 
 
 def build_reporter(log_lines: list[str], directory: Path, **changes: Any) -> Reporter:
-    settings = {
-        "tensorboard": None,
-        "attempt": 2,
-        "ranks": 2,
-        "interval_seconds": 5.0,
-        "progress_client": None,
-        "log": log_lines.append,
-    }
+    settings = {"ranks": 2, "interval_seconds": 5.0, "log": log_lines.append, "environment": ATTEMPT}
     return Reporter(directory=directory, **{**settings, **changes})
+
+
+@pytest.fixture
+def job_environment(operator: OperatorServer, token: Path) -> dict[str, str]:
+    """The variables with which a job reports to the operator."""
+    return ATTEMPT | {URL_VARIABLE: operator.url, TOKEN_VARIABLE: str(token)}
 
 
 def test_a_record_has_the_values_for_a_plot(log_lines: list[str], tmp_path: Path) -> None:
@@ -55,11 +56,9 @@ def test_a_record_has_the_values_for_a_plot(log_lines: list[str], tmp_path: Path
 
 
 def test_nan_becomes_null_in_the_file_and_is_not_in_the_status(
-    log_lines: list[str], tmp_path: Path, operator: OperatorServer, token: Path
+    log_lines: list[str], tmp_path: Path, operator: OperatorServer, job_environment: dict[str, str]
 ) -> None:
-    reporter = build_reporter(
-        log_lines, tmp_path, progress_client=ProgressClient(operator.url, token, log_lines.append)
-    )
+    reporter = build_reporter(log_lines, tmp_path, environment=job_environment)
     reporter.report(training_position(), {"loss": math.nan, "accuracy": 0.1}, 1e-3)
     assert operator.wait_for_reports(1)[0][1]["metrics"] == {"accuracy": 0.1}
     reporter.close(done=False)
@@ -69,11 +68,9 @@ def test_nan_becomes_null_in_the_file_and_is_not_in_the_status(
 
 
 def test_a_metric_that_a_status_cannot_have_is_renamed_or_left_out_and_the_others_stay(
-    log_lines: list[str], tmp_path: Path, operator: OperatorServer, token: Path
+    log_lines: list[str], tmp_path: Path, operator: OperatorServer, job_environment: dict[str, str]
 ) -> None:
-    reporter = build_reporter(
-        log_lines, tmp_path, progress_client=ProgressClient(operator.url, token, log_lines.append)
-    )
+    reporter = build_reporter(log_lines, tmp_path, environment=job_environment)
     metrics = {"mAP@0.5 (val)": 0.5, "précision": 0.6, "准确率": 0.7, "precision/recall": 0.8, "loss": math.inf}
     metrics |= {"per class": 0.9, "per class/0": 0.9, "mAP@0_5 (val)": 0.1}
     reporter.report(training_position(640), metrics, 1e-3)
@@ -87,11 +84,9 @@ def test_a_metric_that_a_status_cannot_have_is_renamed_or_left_out_and_the_other
 
 
 def test_of_forty_metrics_with_long_names_the_losses_and_the_newest_epochs_are_reported(
-    log_lines: list[str], tmp_path: Path, operator: OperatorServer, token: Path
+    log_lines: list[str], tmp_path: Path, operator: OperatorServer, job_environment: dict[str, str]
 ) -> None:
-    reporter = build_reporter(
-        log_lines, tmp_path, progress_client=ProgressClient(operator.url, token, log_lines.append)
-    )
+    reporter = build_reporter(log_lines, tmp_path, environment=job_environment)
     metrics = {f"{number:02}_" + 100 * "m": 0.123456789 for number in range(38)} | {"loss": 1.0, "val_loss": 2.0}
     for epoch in range(1, 31):
         reporter.report(replace(training_position(640), epoch=epoch), metrics, 1e-3)
@@ -118,11 +113,9 @@ def test_without_the_package_tensorboard_one_line_says_so_and_the_reports_contin
 
 
 def test_the_end_is_reported_with_progress_1(
-    log_lines: list[str], tmp_path: Path, operator: OperatorServer, token: Path
+    log_lines: list[str], tmp_path: Path, operator: OperatorServer, job_environment: dict[str, str]
 ) -> None:
-    reporter = build_reporter(
-        log_lines, tmp_path, progress_client=ProgressClient(operator.url, token, log_lines.append)
-    )
+    reporter = build_reporter(log_lines, tmp_path, environment=job_environment)
     reporter.report(training_position(), {"loss": 1.0}, 1e-3)
     reporter.close(done=True)
     assert [report["progress"] for _, report in operator.wait_for_reports(1)][-1] == 1.0

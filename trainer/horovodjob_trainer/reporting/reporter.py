@@ -1,6 +1,7 @@
 """Progress reports of rank 0: log lines, progress.jsonl, TensorBoard and the status of the job."""
 
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from horovodjob_trainer.launch import Launch
 from horovodjob_trainer.reporting.best_values import BestValues
 from horovodjob_trainer.reporting.files import JsonLinesFile, TensorBoardFiles
 from horovodjob_trainer.reporting.metric_values import without_elements
@@ -37,25 +39,26 @@ class TrainingPosition:
 class Reporter:
     """Reports the progress of a run: at most every `interval_seconds` within an epoch, and after each epoch.
 
-    A file that cannot be written results in a log line and never ends the run.
+    The attempt and the address of the operator are from the environment. A file that cannot be written results in a log
+    line and never ends the run.
     """
 
     def __init__(
         self,
         *,
         directory: Path | None,
-        tensorboard: Path | None,
-        attempt: int,
         ranks: int,
         interval_seconds: float,
-        progress_client: ProgressClient | None,
         log: Callable[[str], None],
         unit: str = "images",
+        tensorboard: Path | None = None,
         trackers: Sequence[Tracker] = (),
+        environment: Mapping[str, str] = os.environ,
     ) -> None:
         self.trackers = trackers
-        self.attempt, self.ranks, self.interval_seconds = attempt, ranks, interval_seconds
-        self.progress_client, self.log, self.unit = progress_client, log, unit
+        self.ranks, self.interval_seconds, self.log, self.unit = ranks, interval_seconds, log, unit
+        self.attempt = Launch.from_environment(environment).attempt
+        self.progress_client = ProgressClient.from_environment(environment, log)
         self.lines = JsonLinesFile(directory / "progress.jsonl" if directory else None, log)
         self.events = TensorBoardFiles(tensorboard, log)
         self.rate = 0.0

@@ -1,6 +1,5 @@
 """A training run, the same on every rank, with fixed ranks or with elastic Horovod."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -14,7 +13,6 @@ from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.launch import Launch
 from horovodjob_trainer.reporting.metric_values import without_elements
-from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.reporting.reporter import Reporter
 from horovodjob_trainer.reporting.trackers import Tracker, default_name, plain_settings
 from horovodjob_trainer.run.loop import Loop
@@ -45,7 +43,7 @@ def _train(setup: Setup, launch: Launch, output: OutputDirectory | None, state: 
         hvd.elastic.run(lambda shared: _train_elastic(setup, launch, shared))(holder)
     else:
         hvd.broadcast_variables(training_variables(setup.model), root_rank=0)
-        reporter = _reporter(setup, launch, output)
+        reporter = _reporter(setup, output)
         _train_to_end(setup, Loop(setup, state, output=output, reporter=reporter), output, launch)
 
 
@@ -55,7 +53,7 @@ def _train_elastic(setup: Setup, launch: Launch, shared: Any) -> None:
     output = OutputDirectory(directory, shared.run, model_name, shared.token, TRAINER) if hvd.rank() == 0 else None
     setup.log(f"Training with {counted(hvd.size(), 'rank')} after step {shared.state.step}")
     setup.log_learning_rate()
-    reporter = _reporter(setup, launch, output)
+    reporter = _reporter(setup, output)
     loop = Loop(setup, shared.state, output=output, reporter=reporter, commit=shared.commit)
     with active(output):  # rank 0 may be another process than at the start
         _train_to_end(setup, loop, output, launch)
@@ -99,19 +97,17 @@ def _profile(setup: Setup, loop: Loop) -> Iterator[None]:
         profiled.close()
 
 
-def _reporter(setup: Setup, launch: Launch, output: OutputDirectory | None) -> Reporter | None:
+def _reporter(setup: Setup, output: OutputDirectory | None) -> Reporter | None:
     if output is None:  # only rank 0 has one
         return None
     configuration = setup.configuration
     return Reporter(
         directory=configuration.logs,
-        tensorboard=configuration.tensorboard,
-        attempt=launch.attempt,
         ranks=hvd.size(),
         interval_seconds=configuration.log_seconds,
-        progress_client=ProgressClient.from_environment(os.environ, setup.log),
         log=setup.log,
         unit="images" if setup.dataset.train.images else "samples",
+        tensorboard=configuration.tensorboard,
         trackers=_trackers(configuration, output.run),
     )
 

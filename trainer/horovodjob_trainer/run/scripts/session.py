@@ -16,7 +16,6 @@ from horovodjob_trainer.errors import DataError, JobError, Terminated
 from horovodjob_trainer.launch import Launch
 from horovodjob_trainer.reporting.best_values import BestValues, declared_modes, own_mode, record_ends
 from horovodjob_trainer.reporting.metric_values import all_values
-from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 from horovodjob_trainer.run.coordination import Coordination
 from horovodjob_trainer.run.metrics.metric_objects import metric_objects
@@ -204,11 +203,8 @@ def _quiet_keras() -> Iterator[None]:
 def _reporter(options: RunOptions, batches: Batches) -> Reporter:
     return Reporter(
         directory=Path(os.environ.get("AZ_BATCHAI_STDOUTERR_DIR") or options.directory),
-        tensorboard=None,
-        attempt=Launch.from_environment(os.environ).attempt,
         ranks=hvd.size(),
         interval_seconds=options.log_seconds,
-        progress_client=ProgressClient.from_environment(os.environ, log),
         log=log,
         unit=batches.unit,
     )
