@@ -169,9 +169,25 @@ def _meaning_rows(meanings: Mapping[Any, str]) -> Iterator[tuple[str, str]]:
     return ((f"`{value}`", meaning) for value, meaning in meanings.items())
 
 
+def _status_rows() -> Iterator[tuple[str, str, str]]:
+    for path, field, _ in fields(schema_of(HorovodJobStatus)):
+        yield f"`{path}`", type_name(field), _cell(field["description"])
+
+
+def _column_rows() -> Iterator[tuple[str, str, str, str]]:
+    for name, _, path, wide, words in PRINTER_COLUMNS:
+        yield f"`{name}`", f"`{path}`", "wide" if wide else "always", words
+
+
 def _frozen_fields() -> str:
     names = [f"`{path}`" for path in ("worker.replicas", *frozen_paths())]
-    return f"{', '.join(names[:-1])} and {names[-1]}"
+    return _wrapped(
+        f"Most fields are frozen unless the job is suspended: {', '.join(names[:-1])} and {names[-1]} can change only "
+        "while `runPolicy.suspend` is true, or in the update that changes it. With `elastic`, `worker.replicas` can "
+        "change at any time. `runPolicy.terminate` can change while the job runs, `managedBy` never. When the job has "
+        "ended, only `runPolicy.ttlSecondsAfterFinished` can change: the job never runs again, so another run needs a "
+        "job with another name. Unknown fields of `worker.template` and `launcher.template` are copied to the pods."
+    )
 
 
 def _wrapped(text: str, indent: str = "") -> str:
@@ -180,22 +196,7 @@ def _wrapped(text: str, indent: str = "") -> str:
 
 def reference() -> str:
     """The page, in Markdown."""
-    status = (
-        (f"`{path}`", type_name(field), _cell(field["description"]))
-        for path, field, _ in fields(schema_of(HorovodJobStatus))
-    )
-    columns = (
-        (f"`{name}`", f"`{path}`", "wide" if wide else "always", words)
-        for name, _, path, wide, words in PRINTER_COLUMNS
-    )
     rules = "".join(f"{_wrapped(f'- {_cell(rule)}', indent='  ')}\n" for rule in _rule_messages())
-    frozen = _wrapped(
-        f"Most fields are frozen unless the job is suspended: {_frozen_fields()} can change only while "
-        "`runPolicy.suspend` is true, or in the update that changes it. With `elastic`, `worker.replicas` can change "
-        "at any time. `runPolicy.terminate` can change while the job runs, `managedBy` never. When the job has ended, "
-        "only `runPolicy.ttlSecondsAfterFinished` can change: the job never runs again, so another run needs a job "
-        "with another name. Unknown fields of `worker.template` and `launcher.template` are copied to the pods."
-    )
     return f"""\
 <!-- Generated from the models by `python -m horovodjob.api.reference docs/api.md`: change those, not this page. -->
 # {KIND}
@@ -212,11 +213,11 @@ def reference() -> str:
 The API server rejects a job that violates one of these rules:
 
 {rules}
-{frozen}
+{_frozen_fields()}
 
 ## status
 
-{table(("field", "type", "meaning"), status)}
+{table(("field", "type", "meaning"), _status_rows())}
 ### Phases
 
 {table(("phase", "meaning"), _meaning_rows(PHASES))}
@@ -242,7 +243,7 @@ The operator posts an event once, when what it means has happened.
 {OBJECTS}
 ## Columns of `kubectl get hvj`
 
-{table(("column", "from", "shown", "meaning"), columns)}"""
+{table(("column", "from", "shown", "meaning"), _column_rows())}"""
 
 
 if __name__ == "__main__":

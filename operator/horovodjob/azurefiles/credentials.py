@@ -99,23 +99,48 @@ def choose_account(
         )
     endpoint = _endpoint(account, [given, surrounding], options, environment, server)
 
+    owners = {options.account, *named, surrounding.name if surrounding else None}
+    chosen = _from_options(account, endpoint, options, given, has_owner=account in owners)
+    is_named = name is None or options.account == account  # by the user, and not only by a job
+    chosen = chosen or _from_variables(account, endpoint, environment, is_named=is_named)
+    if chosen:
+        return chosen
+    if surrounding and surrounding.name == account:
+        return surrounding
+    secret = read_secret()
+    if secret.get(SECRET_KEY) and secret.get(SECRET_ACCOUNT, "").strip() == account:
+        return Account(account, endpoint, f"the key in Secret {secret_name}", key=secret[SECRET_KEY].strip())
+    if not options.uses_environment:
+        raise CredentialsMissing(
+            f"the files are in storage account {account}, and Secret {secret_name} has no key for it, does not "
+            "exist or is not for you to read; `hvj job file` reads them with your sign-in to Azure"
+        )
+    return Account(account, endpoint, "your sign-in with Microsoft Entra ID")
+
+
+def _from_options(
+    account: str, endpoint: str, options: Options, given: Account | None, *, has_owner: bool
+) -> Account | None:
+    """The account with the credential of the options, if they have one. Raises FilesError if it is for another one."""
     for other in (options.account, given.name if given else None):
         if other and other != account:
             raise FilesError(f"the files are in storage account {account}, and the given credentials are for {other}")
     if given:
-        return Account(account, given.endpoint, given.source, given.key, given.sas)
-    owners = {options.account, *named, surrounding.name if surrounding else None}
-    if (options.key or options.sas) and account not in owners:
-        kind = "key" if options.key else "SAS"
+        return given
+    if not options.key and not options.sas:
+        return None
+    kind = "key" if options.key else "SAS"
+    if not has_owner:
         raise FilesError(
             f"the files are in storage account {account}, and the given {kind} names no account; name the account that "
             "it is for with `account_name=`"
         )
-    if options.key:
-        return Account(account, endpoint, "the given key", key=options.key)
-    if options.sas:
-        return Account(account, endpoint, "the given SAS", sas=options.sas)
-    is_named = name is None or options.account == account  # by the user, and not only by a job
+    credential = {"key": options.key} if options.key else {"sas": options.sas}
+    return Account(account, endpoint, f"the given {kind}", **credential)
+
+
+def _from_variables(account: str, endpoint: str, environment: Mapping[str, str], *, is_named: bool) -> Account | None:
+    """The account with the first key or SAS of the environment that is for it. Raises FilesError if that is unclear."""
     for account_variable, key_variable, sas_variable in VARIABLES:
         owner = environment.get(account_variable)
         key, sas = environment.get(key_variable), environment.get(sas_variable) if sas_variable else None
@@ -128,17 +153,7 @@ def choose_account(
                 "has to name"
             )
         return Account(account, endpoint, f"the {'key' if key else 'SAS'} in {variable}", key or None, sas)
-    if surrounding and surrounding.name == account:
-        return Account(account, endpoint, surrounding.source, surrounding.key, surrounding.sas)
-    secret = read_secret()
-    if secret.get(SECRET_KEY) and secret.get(SECRET_ACCOUNT, "").strip() == account:
-        return Account(account, endpoint, f"the key in Secret {secret_name}", key=secret[SECRET_KEY].strip())
-    if not options.uses_environment:
-        raise CredentialsMissing(
-            f"the files are in storage account {account}, and Secret {secret_name} has no key for it, does not "
-            "exist or is not for you to read; `hvj job file` reads them with your sign-in to Azure"
-        )
-    return Account(account, endpoint, "your sign-in with Microsoft Entra ID")
+    return None
 
 
 def _endpoint(

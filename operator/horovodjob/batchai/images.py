@@ -21,8 +21,8 @@ OLD_IMAGE = re.compile(
 )
 TENSORFLOW_1 = re.compile(r"(^|/)tensorflow:1\.")
 TRAINER_IMAGE = re.compile(r"(^|/)horovodjob[-/]trainer(-gpu)?([:@]|$)")
-# Runs scripts for TensorFlow 1 and Keras 2 in the trainer image.
-COMPAT = "horovodjob-compat"
+# Interpreters; the second runs scripts for TensorFlow 1 and Keras 2 in the trainer image.
+PYTHON, COMPAT = "python", "horovodjob-compat"
 # Frameworks that the trainer image does not contain.
 FRAMEWORKS = {"pyTorchSettings": "PyTorch", "cntkSettings": "CNTK", "chainerSettings": "Chainer"}
 MPI_NAMES = (
@@ -49,7 +49,7 @@ class Container:
 
     spec: dict[str, Any] = field(default_factory=dict)
     secrets: list[dict[str, Any]] = field(default_factory=list)
-    interpreter: str = "python"
+    interpreter: str = PYTHON
 
     @property
     def image(self) -> str:
@@ -79,18 +79,8 @@ def convert_container(
             registry.notes.warn(registry.at("credentials"), "are not used: --image names another image")
         if is_trainer_image(image):
             _report_missing_frameworks(properties, image)
-        if (
-            registry is not None
-            and is_trainer_image(image)
-            and TENSORFLOW_1.search(registry.text("image") or "")
-            and _runs_default_interpreter(properties)
-        ):
-            result.interpreter = COMPAT
-            registry.notes.warn(
-                registry.at("image"),
-                f"the script was written for TensorFlow 1, so {COMPAT} of the trainer image runs it; set "
-                "pythonInterpreterPath to python3 for a script of today",
-            )
+            if registry is not None:
+                result.interpreter = _trainer_interpreter(properties, registry)
     elif registry is not None:
         _registry(registry, result, job_name, namespace)
     elif settings is None or not settings.has("imageSourceRegistry"):
@@ -104,12 +94,28 @@ def convert_container(
         where = "--image" if image is not None or registry is None else registry.at("image")
         _report_needs(properties, where, pod_security)
     if settings is not None and (size := settings.scalar("shmSize")):
-        match = re.fullmatch(r"(\d{1,18})([bkmgt]b?)?", size.strip().lower(), re.ASCII)
-        if match and (match[2] or "") in SHM_UNITS:
-            result.spec["shmSize"] = f"{match[1]}{SHM_UNITS[match[2] or '']}"
-        else:
-            settings.notes.refuse(settings.at("shmSize"), "must be a size such as 512m or 16g")
+        result.spec |= _shared_memory(settings, size)
     return result
+
+
+def _shared_memory(settings: Node, size: str) -> dict[str, str]:
+    match = re.fullmatch(r"(\d{1,18})([bkmgt]b?)?", size.strip().lower(), re.ASCII)
+    if match and (match[2] or "") in SHM_UNITS:
+        return {"shmSize": f"{match[1]}{SHM_UNITS[match[2] or '']}"}
+    settings.notes.refuse(settings.at("shmSize"), "must be a size such as 512m or 16g")
+    return {}
+
+
+def _trainer_interpreter(properties: Node, registry: Node) -> str:
+    """The interpreter of the trainer image for a script that the document runs in the image of its registry."""
+    if not TENSORFLOW_1.search(registry.text("image") or "") or not _runs_default_interpreter(properties):
+        return PYTHON
+    registry.notes.warn(
+        registry.at("image"),
+        f"the script was written for TensorFlow 1, so {COMPAT} of the trainer image runs it; set "
+        "pythonInterpreterPath to python3 for a script of today",
+    )
+    return COMPAT
 
 
 def _runs_default_interpreter(properties: Node) -> bool:

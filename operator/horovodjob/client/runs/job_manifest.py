@@ -92,13 +92,7 @@ def _new(request: RunRequest, namespace: str) -> RunSubmission:
         # A script that fails mostly has an error, which a restart repeats. Lost nodes do not count as restarts.
         "runPolicy": {"backoffLimit": 0},
     }
-    if request.is_command or options.get("module"):
-        spec["command"] = [literal(each) for each in words]
-    else:
-        interpreter, script, *arguments = words
-        spec["script"] = {"path": f"{CODE_DIRECTORY}/{literal(script)}", "interpreter": interpreter}
-        if arguments:
-            spec["script"]["args"] = [literal(each) for each in arguments]
+    spec |= _program_fields(request, words)
     _add_volume(spec, CODE, CODE_DIRECTORY, emptyDir={})
     tree: FileTree | None = None
     volume = ""
@@ -114,18 +108,34 @@ def _new(request: RunRequest, namespace: str) -> RunSubmission:
         _add_volume(spec, ARCHIVE, ARCHIVE_DIRECTORY, configMap={"name": made["metadata"]["name"]})
         commands = [archive.unpack_command(packed, ARCHIVE_DIRECTORY, CODE_DIRECTORY)]
     if "requirements" in options:
-        listed = _file_of(directory, files, options["requirements"], "`requirements=`")
         _add_volume(spec, PACKAGES, PACKAGES_DIRECTORY, emptyDir={})
-        # A store that jobs of others can write is read only with the key of this user.
-        store = f"{volume}/{packages.STORE}" if volume else ""
-        install = (f"{CODE_DIRECTORY}/{listed}", PACKAGES_DIRECTORY, store, packages.token(directory / listed))
-        commands.append(f"python3 {CODE_DIRECTORY}/{packages.SCRIPT} {shell_text(shlex.join(install))}")
+        commands.append(_install_command(request, files, volume))
     spec["preparation"] = {"command": " &&\n".join(commands)}
     note = ""
     if "gpus" not in options:
         number, note = default_gpus(is_placed=bool(options.get("pool") or options.get("queue")))
         spec["worker"] |= {} if number else {"gpus": 0}
     return RunSubmission(job, config_maps=code, tree=tree, left_out=tuple(sorted(left_out)), note=note)
+
+
+def _program_fields(request: RunRequest, words: list[str]) -> Object:
+    """The command or the script of the spec."""
+    if request.is_command or request.options.get("module"):
+        return {"command": [literal(each) for each in words]}
+    interpreter, path, *arguments = words
+    script: Object = {"path": f"{CODE_DIRECTORY}/{literal(path)}", "interpreter": interpreter}
+    if arguments:
+        script["args"] = [literal(each) for each in arguments]
+    return {"script": script}
+
+
+def _install_command(request: RunRequest, files: list[CodeFile], volume: str) -> str:
+    """The command that installs the packages of --requirements. It keeps them on the volume, if there is one."""
+    listed = _file_of(request.directory, files, request.options["requirements"], "`requirements=`")
+    # A store that jobs of others can write is read only with the key of this user.
+    store, key = f"{volume}/{packages.STORE}" if volume else "", packages.token(request.directory / listed)
+    arguments = (f"{CODE_DIRECTORY}/{listed}", PACKAGES_DIRECTORY, store, key)
+    return f"python3 {CODE_DIRECTORY}/{packages.SCRIPT} {shell_text(shlex.join(arguments))}"
 
 
 def _join_packages(spec: Object) -> None:
