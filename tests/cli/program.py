@@ -26,7 +26,7 @@ import yaml
 from horovodjob_cli import commands
 from horovodjob_cli.__main__ import main
 from support.api_client import binary
-from support.forked_python import fork_server
+from support.forked_python import client_command, lasting_fork_server
 
 PROGRAM = Path(sys.executable).with_name("hvj")
 # A limit for failures only: beside other tests, the start of a program can take a minute.
@@ -98,17 +98,13 @@ def kubectl_plugin() -> Path:
     return directory
 
 
-@functools.cache
 def preloaded_python() -> list[str]:
     """Python in a process that has imported `hvj` and dashboard: few tests test the start of a program."""
-    started = contextlib.ExitStack()
-    atexit.register(started.close)
-    directory = started.enter_context(tempfile.TemporaryDirectory())
     modules = [f"horovodjob_cli.commands.{each.name}" for each in pkgutil.iter_modules(commands.__path__)]
     modules += [f"kubernetes.client.api.{name}_api" for name in ("apps_v1", "core_v1", "custom_objects")]
     modules += ["horovodjob_dashboard.application", "horovodjob.sweeps.study", "kubernetes.watch"]
     modules += ["azure.storage.fileshare", "jmespath", "rich.live", "rich.progress", "rich.table"]
-    return started.enter_context(fork_server(Path(directory, "socket"), modules, os.environ))
+    return client_command(lasting_fork_server(*modules))
 
 
 def hvj_command(*arguments: str) -> list[str]:

@@ -46,6 +46,12 @@ def receive_request(connection: socket.socket) -> Request | None:
     return Request(arguments, environment, directory, streams)
 
 
+def send_number(connection: socket.socket, number: int) -> None:
+    """Send a number to a client, unless it was killed."""
+    with suppress(OSError):
+        connection.sendall(number.to_bytes(NUMBER_BYTES, "big"))
+
+
 class ForkServer:
     """Forks processes for clients."""
 
@@ -87,6 +93,7 @@ class ForkServer:
             return request
         for stream in request.streams:
             os.close(stream)
+        send_number(connection, pid)
         process = os.pidfd_open(pid)
         self.clients[connection.fileno()] = (connection, pid)
         self.exits[process] = connection.fileno()
@@ -101,8 +108,8 @@ class ForkServer:
         with suppress(KeyError):
             self.poll.unregister(connection)
         _, status = os.waitpid(pid, 0)
-        with connection, suppress(OSError):  # a client that was killed reads no more
-            connection.sendall(status.to_bytes(NUMBER_BYTES, "big"))
+        with connection:
+            send_number(connection, status)
 
     def _forward_signal(self, client: int) -> None:
         connection, pid = self.clients[client]

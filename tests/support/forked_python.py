@@ -1,32 +1,47 @@
 """Starts a server that forks Python processes in which modules are imported already."""
 
+import atexit
+import functools
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 FORK_SERVER, FORK_CLIENT = (Path(__file__).with_name(f"fork_{name}.py") for name in ("server", "client"))
 
 
 @contextmanager
-def fork_server(
-    socket: Path, modules: Sequence[str], environment: Mapping[str, str], python: str = sys.executable
-) -> Iterator[list[str]]:
-    """The beginning of the command line of such a process, which replaces `python`."""
-    with subprocess.Popen(
-        [python, str(FORK_SERVER), str(socket), *modules],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as server:
-        assert server.stdin is not None
+def fork_server(modules: Sequence[str], environment: Mapping[str, str], python: str = sys.executable) -> Iterator[str]:
+    """The socket of a server, which ends with the context."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        subprocess.Popen(
+            [python, str(FORK_SERVER), socket := f"{directory}/socket", *modules],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as server,
+    ):
         assert server.stdout is not None
         assert server.stdout.readline() == "ready\n"
-        yield [sys.executable, "-I", "-S", str(FORK_CLIENT), str(socket)]
-        server.stdin.close()
+        yield socket
+
+
+@functools.cache
+def lasting_fork_server(*modules: str) -> str:
+    """The socket of a server, which ends with this process."""
+    started = ExitStack()
+    atexit.register(started.close)
+    return started.enter_context(fork_server(modules, os.environ))
+
+
+def client_command(socket: str) -> list[str]:
+    """The beginning of the command line of a process that the server forks; it replaces `python`."""
+    return [sys.executable, "-I", "-S", str(FORK_CLIENT), socket]
 
 
 def forked_pid(client: int) -> int:

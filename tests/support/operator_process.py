@@ -1,49 +1,52 @@
 """The operator as a process."""
 
 import contextlib
-import ctypes
-import functools
 import json
 import os
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
 from pathlib import Path
 
 from localcluster.control_plane.standalone import free_ports
+from support import fork_client
 from support.api_client import WAIT_SECONDS, Object, wait_for
+from support.forked_python import lasting_fork_server
 
 # Levels that fail a test; TEXT is a line that is not JSON.
 FORBIDDEN_LEVELS = ("ERROR", "CRITICAL", "TEXT")
 PORT_ATTEMPTS = 5
-PR_SET_CHILD_SUBREAPER = 36
-FORK_SERVER = Path(__file__).with_name("operator_fork_server.py")
+OPERATOR = "import os; from horovodjob_operator.__main__ import main; os._exit(main())"
 STARTED: list["Operator"] = []
 UNVERIFIED = ssl.create_default_context()
 UNVERIFIED.check_hostname, UNVERIFIED.verify_mode = False, ssl.CERT_NONE
 
 
 class ForkedProcess:
-    """A child that this process has not started itself, with the methods of `subprocess.Popen` that tests use."""
+    """An operator that does not spend 2 s on its imports, with the methods of `subprocess.Popen` that tests use."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    def __init__(self, environment: dict[str, str], log: Path) -> None:
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.connect(lasting_fork_server("horovodjob_operator.__main__"))
+        with open(os.devnull) as nothing, log.open("ab") as output:
+            streams = (nothing.fileno(), output.fileno(), output.fileno())
+            self.pid = fork_client.send_request(self._connection, ["-c", OPERATOR], environment, streams)
         self._exit_code: int | None = None
         self._lock = threading.Lock()
 
     def poll(self) -> int | None:
         """The exit code, or None while it runs."""
-        with self._lock:
+        with self._lock, contextlib.suppress(BlockingIOError):
             if self._exit_code is None:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
-                self._exit_code = os.waitstatus_to_exitcode(status) if pid else None
-            return self._exit_code
+                status = fork_client.receive_number(self._connection, socket.MSG_DONTWAIT)
+                self._exit_code = os.waitstatus_to_exitcode(status)
+        return self._exit_code
 
     def wait(self, timeout: float = WAIT_SECONDS) -> int:
         """The exit code, when it has ended."""
@@ -52,38 +55,13 @@ class ForkedProcess:
 
     def send_signal(self, number: int) -> None:
         """Sends a signal, unless it has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
+        with contextlib.suppress(ProcessLookupError):
+            if self.poll() is None:
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Ends it at once."""
         self.send_signal(signal.SIGKILL)
-
-
-class ForkServer:
-    """Forks operators, which then do not spend 2 s on their imports."""
-
-    def __init__(self) -> None:
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-        self._lock = threading.Lock()
-        self._server = subprocess.Popen(
-            [sys.executable, "-P", str(FORK_SERVER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def fork(self, environment: Mapping[str, str], log: Path) -> ForkedProcess:
-        """An operator with this environment and log."""
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        with self._lock:
-            self._server.stdin.write(json.dumps([dict(environment), str(log)]) + "\n")
-            self._server.stdin.flush()
-            return ForkedProcess(int(self._server.stdout.readline()))
-
-
-@functools.cache
-def fork_server() -> ForkServer:
-    """The server of this process, which ends with it."""
-    return ForkServer()
 
 
 class Operator:
@@ -142,7 +120,7 @@ class Operator:
         if "metrics_authorization" in self._settings:
             own["HOROVODJOB_OPERATOR_METRICS_TLS_PORT"] = str(self.tls_port)
         if self._source is None:
-            self._process = fork_server().fork(os.environ | own, self._log)
+            self._process = ForkedProcess(os.environ | own, self._log)
             return
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(

@@ -81,9 +81,7 @@ def run(mpirun: Callable[[int, Sequence[str]], list[str]], environment: dict[str
 
 
 @pytest.fixture(scope="session")
-def fork_server(
-    environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., AbstractContextManager[list[str]]]:
+def fork_server(environment: dict[str, str]) -> Callable[..., AbstractContextManager[list[str]]]:
     """Starts a server that forks Python processes with these modules already imported.
 
     It returns the beginning of the command line of such a process, which replaces `python`.
@@ -91,10 +89,9 @@ def fork_server(
 
     @contextmanager
     def started(*modules: str, python: str = sys.executable, **variables: str) -> Iterator[list[str]]:
-        socket = tmp_path_factory.mktemp("fork") / "socket"
         own = {"TF_CPP_MIN_LOG_LEVEL": "2"} | environment | variables
-        with forked_python.fork_server(socket, modules, own, python) as command:
-            yield command
+        with forked_python.fork_server(modules, own, python) as socket:
+            yield forked_python.client_command(socket)
 
     return started
 
