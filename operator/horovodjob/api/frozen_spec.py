@@ -127,7 +127,7 @@ def binding() -> dict[str, Any]:
 
 
 def _changeable_before_the_end() -> list[str]:
-    """The fields of the run policy that are not frozen before the job has ended, but after it."""
+    """The fields of the run policy that can change until the job has ended."""
     return [to_camel(name) for name in NOT_FROZEN if name != "ttl_seconds_after_finished"]
 
 

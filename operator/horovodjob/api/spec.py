@@ -202,10 +202,10 @@ class HorovodJobSpec(Model):
 
     @property
     def launcher_limits(self) -> dict[str, str]:
-        """Default limits of a launcher that hosts no ranks: of what the workers have limits too.
+        """Default limits of a launcher that hosts no ranks, for the resources that the workers have limits of.
 
-        A namespace with a quota of limits refuses a pod without them. The memory is four times the request, and a
-        command of the user in the launcher gets no limit that the user has not set.
+        A namespace with a quota of limits refuses a pod without limits. The limit of memory is four times the request.
+        A launcher with a command of the user has no default limits.
         """
         resources = self.worker.resources
         limited = (resources.limits if resources and not self.launcher_command else None) or {}

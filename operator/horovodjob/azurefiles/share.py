@@ -42,7 +42,7 @@ LONGEST_SECONDS = 30
 
 
 class Retries(ExponentialRetry):
-    """The SDK's repetitions, and those of requests that a proxy or the service throttles, which it does not repeat."""
+    """Repeats what the SDK repeats, and also requests that a proxy or the service throttles."""
 
     def send(self, request: Any) -> Any:
         """The answer of the first request that is not throttled, or of the last."""

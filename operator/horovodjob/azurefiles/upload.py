@@ -22,9 +22,9 @@ from horovodjob.azurefiles.share import Share
 
 BLOCK_BYTES = 4 << 20  # the service's limit of a request
 PARTIAL = re.compile(r"\..+\.hvj-[0-9a-f]{16}")
-# Since its last write, a partial file is of an upload that was killed: one that runs writes every few seconds.
+# A partial file without a write for so long is from an upload that was killed: a running one writes every few seconds.
 STALE_SECONDS = 3600
-# A batch is complete as a whole, which saves each of its files a request: an interrupted upload sends it again.
+# The files of a batch appear together, without a request for each. An interrupted upload sends the batch again.
 BATCH_FILES = 200
 FEWEST_OF_BATCHES = 20
 MOST_DELETIONS = 32  # at the same time
@@ -46,7 +46,7 @@ def upload_contents(
 ) -> dict[str, str]:
     """Upload the files that the directory does not have; each has the SHA-256 of its content as its name.
 
-    Returns in which directory below `directory` each file is: many small ones are sent in batches. A second call
+    Returns the directory below `directory` in which each file is: each batch of small files has its own. A second call
     continues an upload. Raises FilesError, OSError.
     """
     there = _contents(share, directory)
@@ -186,7 +186,7 @@ class _Upload:
         is_changed = self.by_content and digest.hexdigest() != path.rpartition("/")[2]
         if after.st_size != before.st_size or is_changed:
             raise FileChanged(f"{source} changed while it was uploaded; upload it again when its writer has finished")
-        # The time before: a later upload sends the file again if it was changed in place.
+        # The time before the upload, so that a later upload sends the file again if it was changed meanwhile.
         return identity, datetime.fromtimestamp(before.st_mtime, UTC)
 
     def _blocks(self, client: Any, file: BinaryIO, size: int, digest: "hashlib._Hash") -> Iterator[int]:
@@ -203,7 +203,7 @@ class _Upload:
         try:
             while writes or start < size:
                 while start < size and len(writes) < BLOCKS_OF_A_FILE:
-                    # A file that became shorter is padded here, and found to have changed at its end.
+                    # A file that became shorter is padded here, and refused after its last block.
                     data = file.read(min(BLOCK_BYTES, size - start)).ljust(min(BLOCK_BYTES, size - start), b"\0")
                     digest.update(data)
                     writes.append(
@@ -261,7 +261,7 @@ def _delete_stale(share: Share, directory: str, entries: list[Entry]) -> None:
 
 
 def _delete_batch(share: Share, directory: str, path: str) -> None:
-    """Delete a stale batch under another name: an upload that continues after all finds none to complete."""
+    """Rename a stale batch and delete it, so that an upload that still runs cannot complete a part of it."""
     if all(map(_is_old, share.entries(path))):
         deleted = joined(directory, _temporary("deleted"))
         share.rename_directory(path, deleted)

@@ -81,7 +81,7 @@ class Definition:
 
     @property
     def needs_goal(self) -> bool:
-        """Whether a search without a direction would be another one: all but that of a grid or at random."""
+        """Whether the sweep depends on the direction: a grid or random values do only with a pruner or best epochs."""
         is_blind = self.sampler is not None and self.sampler.name in (SAMPLERS[GRID], SAMPLERS["random"])
         return not is_blind or self.pruner is not None or self.measure is Measure.BEST
 
@@ -106,7 +106,7 @@ def _trained(spec: Object) -> Object:
 
 
 def _part(key: str, spec: Object) -> str:
-    """What a field of spec is to its author: `hvj run` has the code in a volume, or in a list that is prepared."""
+    """The user's word for a field of spec: `hvj run` puts the code into `volumes` and `preparation`."""
     is_run = any(volume.get("name") == "code" for volume in spec.get("volumes") or () if isinstance(volume, Mapping))
     return "image" if key == "image" else "code" if is_run and key in ("volumes", "preparation") else f"spec.{key}"
 

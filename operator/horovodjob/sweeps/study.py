@@ -36,7 +36,7 @@ class Study:
     def __init__(self, definition: Definition, trials: Iterable[Trial] = ()) -> None:
         known = sorted(trials, key=lambda trial: trial.number)
         with warnings.catch_warnings():
-            # Of experimental samplers, and of a range that its step does not divide.
+            # Optuna warns of experimental samplers, and of a range that its step does not divide.
             warnings.simplefilter("ignore")
             self._distributions = {name: _distribution(each) for name, each in definition.parameters.items()}
             self._is_pruned = definition.goal is not None

@@ -25,9 +25,9 @@ def failed_nodes(job: HorovodJob, errors: Iterable[JobError]) -> dict[str, JobEr
 
 
 def must_leave(job: HorovodJob, pod: Pod) -> bool:
-    """Whether a worker that runs was there when it or its node ended an attempt: a new one can run elsewhere.
+    """Whether a running worker is from an attempt that it or its node ended, so that a new one replaces it.
 
-    Also on the same node, a new one replaces one in which nothing runs any more, not even sshd.
+    The new one can run on another node. On the same node it still replaces a worker without a running sshd.
     """
     if job.spec.scheduling.avoid_failed_nodes is False:
         return False
@@ -61,7 +61,7 @@ def nodes_of(pods: Iterable[Pod]) -> tuple[str, ...]:
 
 
 def blamed_nodes(blamed: Iterable[Pod], pods: Iterable[Pod]) -> tuple[str, ...]:
-    """The nodes of blamed pods; none if the job has no others: then nothing speaks for the others."""
+    """The nodes of blamed pods; none if the job has no other nodes, because then all nodes are equally suspect."""
     found = nodes_of(blamed)
     return found if set(nodes_of(pods)) - set(found) else ()
 

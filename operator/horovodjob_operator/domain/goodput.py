@@ -103,7 +103,7 @@ def _add_reported(seconds: dict[str, int], before: GoodputSeconds, after: Goodpu
     """Add what an attempt has reported since another report."""
     changes = {name: getattr(after, name) - getattr(before, name) for name in REPORTED}
     if sum(changes.values()) < 0:
-        return  # Rank 0 is another process, of an elastic job: what it reports next is known to be new.
+        return  # Rank 0 of an elastic job is another process: its next report is compared with this one.
     for name, change in changes.items():
         seconds[name] = max(seconds[name] + min(change, 0), 0)
     additions = {name: change for name, change in changes.items() if change > 0}

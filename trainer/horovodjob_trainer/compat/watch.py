@@ -1,4 +1,4 @@
-"""The watch of a training with Keras 2: its steps. The exchange has no marks in their graph."""
+"""The watch of the steps of a training with Keras 2. Their graph has no marks of the exchange."""
 
 import sys
 from contextlib import AbstractContextManager, nullcontext

@@ -43,7 +43,7 @@ WAKE_SECONDS = 3.0
 REPORT_SECONDS = 30.0
 COMPARISONS = 3  # within the time in which a rank must be slow
 FILE_SECONDS = 5.0
-# The operator says that no report comes any more after so long. Healthy ones follow each other within a minute.
+# After so long without a report, the operator shows that none comes any more. Healthy ranks report every minute.
 SILENCE_SECONDS, LEAST_SILENCE_SECONDS = 300.0, 60.0
 DEPUTY_SECONDS = 60.0  # so much later than rank 0 its deputy looks
 RETRY_SECONDS = 5.0
@@ -177,7 +177,7 @@ class Watch:
         )
 
     def _silent_seconds(self) -> float:
-        """Since when no Python code of the rank runs: long enough to be sure, or until it runs again."""
+        """Seconds since Python code of the rank ran. Returns when it runs again, or surely does not."""
         asked = time.monotonic()
         while (sampled := self.numbers[Field.SAMPLED]) < asked:
             now = time.monotonic()
@@ -361,7 +361,7 @@ class Watch:
         return steps if self.numbers[Field.HAS_POSITION] or not steps else None
 
     def _missing_step(self) -> str:
-        """What did not happen until the deadline: the operator reads the number of the step from it."""
+        """The step that was not completed by the deadline; the operator reads its number from this text."""
         steps = self._known_steps()
         return "a step" if steps is None else f"a step after step {steps}" if steps else "a first step"
 

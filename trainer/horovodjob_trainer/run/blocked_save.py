@@ -16,8 +16,8 @@ ROUND_SECONDS = 1.0
 def save_blocked(session: Session) -> None:
     """Write the checkpoint of the last step while a rank waits for a batch that does not come.
 
-    The threads of SIGTERM of all ranks call it, which return when it is on the disk. Without such a rank, or if one has
-    not received the signal, they do not return. An operation that the steps do not use connects them.
+    The SIGTERM threads of all ranks call it, and return when the checkpoint is on the disk. They do not return if no
+    rank waits, or if one has not received the signal. They exchange messages by an operation that the steps do not use.
     """
     while not _is_saved(session):
         time.sleep(ROUND_SECONDS)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Import modules without it. It ignores afterwards what exists at the end: modules stay until the process ends."""
+    """Within this context the collector is off. Then it ignores what exists: modules stay until the process ends."""
     gc.disable()
     try:
         yield

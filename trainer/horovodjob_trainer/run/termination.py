@@ -98,7 +98,7 @@ class Termination:
         return time.monotonic() + self.grace_seconds
 
     def wait_for(self, batch: Callable[[], T]) -> T:
-        """The batch of the next step, which lasts until the next heartbeat."""
+        """The batch of the next step. The step lasts until the next heartbeat."""
         self._stage = LoopStage.BATCH
         try:
             with ACTIVITY.section(Section.INPUT):

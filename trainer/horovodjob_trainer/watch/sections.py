@@ -1,8 +1,8 @@
 """The parts of a training, and how long each of them can be without progress. Pure.
 
-The limits: a false alarm costs the trust in all others, so an automatic one has a factor that no healthy section needs.
-A step that takes ten times as long as the longest one before has a cause, and nobody looks within five minutes. What
-this start has never done has a limit of its own: the first step compiles, and libraries try algorithms for minutes.
+The limits avoid false alarms, after which nobody trusts a true one. An automatic limit is ten times as long as the
+section has taken so far, and at least five minutes, because nobody reacts earlier. What this start has never done has
+a limit of its own: the first step compiles, and libraries try algorithms for minutes.
 """
 
 from enum import IntEnum

@@ -110,7 +110,7 @@ def kernel_wait(pid: int) -> str:
     before = _kernel_waits(pid)
     if not before:
         return ""
-    # A thread that reads from a disk is in such a call for moments: only one that has not run meanwhile waits.
+    # A healthy thread is in such a call for moments only. A thread that has not run meanwhile waits.
     time.sleep(KERNEL_SECONDS)
     after = _kernel_waits(pid)
     waits = [text for thread, (switches, text) in after.items() if before.get(thread, (-1, ""))[0] == switches]

@@ -8,7 +8,7 @@ from horovodjob.client.cluster import kube, node_pools
 Object = dict[str, Any]
 # One page: a larger cluster is not one that somebody tries this on.
 PAGE = 500
-# Of nodes that nothing adds when a job needs them; those of clouds have other ones, such as azure and aws.
+# The schemes of provider IDs of nodes that no autoscaler adds; those of clouds have others, such as azure and aws.
 OWN_MACHINES = ("", "kind", "k3s", "k0s", "rke2", "minikube", "microk8s")
 NONE_HERE = "no node of the cluster has a GPU, so the workers use none; `gpus=1` waits for a node that has one"
 UNKNOWN = "each worker requests 1 GPU; `gpus=0` runs the job without"
@@ -16,9 +16,9 @@ NONE_NOW = "no node has a GPU now, and each worker waits for one; `gpus=0` runs 
 
 
 def default_gpus(*, is_placed: bool) -> tuple[int, str]:
-    """Their number, and a sentence for the user if no node has GPUs.
+    """The GPUs of a worker, and a sentence for the user if no node has GPUs.
 
-    `is_placed`: the job names a pool or a queue, whose nodes can be others than those that are there now.
+    `is_placed`: the job names a pool or a queue, which can get nodes that do not exist yet.
     """
     nodes = _nodes()
     if nodes is None:

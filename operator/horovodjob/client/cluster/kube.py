@@ -54,7 +54,7 @@ def choose(config_file: str | None, context: str | None) -> None:
 
 
 def refine(config_file: str | None, context: str | None) -> None:
-    """Use these instead of those that were chosen, where they are given."""
+    """Replace the chosen kubeconfig, its context, or both; None keeps what was chosen."""
     before = _chosen.get()
     choose(config_file or before.config_file, context or before.context)
 

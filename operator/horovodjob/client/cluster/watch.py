@@ -176,7 +176,7 @@ def changes(
 
 @dataclass(slots=True)
 class _Listed:
-    """A list: what it has beside the objects that are known, the UIDs of those that have not changed, its version."""
+    """A list: its new and changed objects, the UIDs of the known objects that have not changed, and its version."""
 
     changed: Objects = field(default_factory=dict)
     unchanged: set[str] = field(default_factory=set)
@@ -184,7 +184,7 @@ class _Listed:
 
 
 def _differences(objects: Objects, listed: _Listed) -> Iterator[tuple[str, Object]]:
-    """The changes of a list, which `objects` gets; deletions first: a new object can have the name of a deleted one."""
+    """Apply a list to `objects`, and give its changes: deletions first, because new objects can reuse their names."""
     for uid in [each for each in objects if each not in listed.unchanged and each not in listed.changed]:
         yield "DELETED", objects.pop(uid)
     for uid, each in listed.changed.items():

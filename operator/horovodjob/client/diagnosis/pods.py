@@ -61,7 +61,7 @@ def unloaded_image(facts: Facts, default: str) -> Iterator[CheckResult]:
 
 
 def missing_image(facts: Facts, default: str | None) -> Iterator[CheckResult]:
-    """A job without image where there is no default one, or that there is none for such jobs."""
+    """Reports a job without image where there is no default one; without a job, that there is no default one."""
     if default != "":
         return
     command = (

@@ -17,7 +17,7 @@ RETRY_SECONDS = 1
 CONNECT_SECONDS = 10
 # A program can be silent for an hour; after that, the connection is opened again in case it is dead.
 SILENT_SECONDS = 3600
-# Connections without new lines after which those are no longer expected that earlier ones have sent.
+# After so many connections without new lines, the log is complete, even if they have not repeated all earlier lines.
 SILENT_READS = 3
 # The kubelet reports 400 for a container that has not started.
 RETRIED = (*TRANSIENT, 400)

@@ -97,7 +97,7 @@ class _Collection:
     levels: int = 1
 
     def repeated_key(self, event: yaml.NodeEvent) -> str | None:
-        """The next value in it, if that is a key that it already has: a parser would take the last of both."""
+        """The next key of this object if the object already has it: a parser would use the last of both values."""
         if self.keys is None:
             return None
         self.is_at_key = not self.is_at_key
@@ -110,7 +110,7 @@ class _Collection:
 
 
 def _check_yaml(path: Path, text: str) -> None:
-    """The same for YAML before it is read; each alias counts as what it repeats."""
+    """Raises UsageError for YAML that is larger or deeper than any job, or repeats a key; aliases count in full."""
     count, open_ = 0, [_Collection(None, 0)]
     ended: dict[str, tuple[int, int]] = {}
     for event in yaml.parse(text, _loader(text)):

@@ -70,7 +70,7 @@ class LineBuffer:
             self._size = sum(map(len, self._parts))
 
     def _cut(self, line: bytes) -> bytes:
-        """The same of a line, whatever its parts were: a next connection sends it again in others."""
+        """The line, a long one without its middle, whatever its parts were: a next connection sends other parts."""
         is_long = len(line) >= FIRST_BYTES + self._longest
         return line[:FIRST_BYTES] + CUT + line[-self._longest :] if is_long else line
 

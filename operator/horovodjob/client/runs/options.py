@@ -20,7 +20,7 @@ class Option:
     help: str
     metavar: str | None = "NAME"
     names: tuple[str, ...] = ()
-    """By default, that of the field with two dashes."""
+    """By default, the name of the field with two dashes."""
     minimum: int | None = None
     given: Any = None
     """The type of what is written on the command line; by default, that of the field."""

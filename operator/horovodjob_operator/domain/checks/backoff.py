@@ -110,7 +110,7 @@ def worker_disruptions(job: HorovodJob, worker: str) -> int:
 
 
 def _repetitions(times: Iterable[datetime], restarts: int = 0) -> int:
-    """How many of the newest times follow each other after the delay, without what they ended having lasted."""
+    """The length of the newest row of times, each within its delay and LASTING_SECONDS after the one before."""
     number, previous = 0, None
     for time in times:
         lasting = timedelta(seconds=LASTING_SECONDS) + backoff_delay(max(number, restarts))
