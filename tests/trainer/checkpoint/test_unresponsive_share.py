@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 from horovodjob_trainer.checkpoint import writer as writer_module
 from horovodjob_trainer.checkpoint.checkpoint_file import training_variables
 from trainer.checkpoint.checkpoints import log_lines, network, open_directory, state, write, writer
+from trainer.support.background_job import stopped_step
 from trainer.support.waiting import TIMEOUT_SECONDS
 
 # The write of the first checkpoint never ends. The clock of the writer stands until the ranks have trained for three
@@ -37,6 +39,38 @@ def hanging_sync(descriptor):
 def build(shape, classes):
     os.fsync, writer.RETRY_SECONDS = hanging_sync, 3600
     writer.time = types.SimpleNamespace(monotonic=lambda: clock.now)
+    layers = [keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")]
+    return keras.Sequential([keras.Input(shape), *layers])
+"""
+
+# The write of the first checkpoint ends some seconds after SIGTERM, while the training waits with the next one. For
+# this time, a rank that makes no progress gives up at once.
+SLOW = """
+import os, signal, sys, threading, time
+import keras
+from horovodjob_trainer.run import termination
+
+sync = os.fsync
+
+def is_waiting():
+    frame = sys._current_frames()[threading.main_thread().ident]
+    while frame and frame.f_code.co_name != "_join":
+        frame = frame.f_back
+    return frame is not None
+
+def slow_sync(descriptor):
+    if os.fstat(descriptor).st_size > 50000:  # a checkpoint
+        os.fsync = sync
+        while not is_waiting():
+            time.sleep(0.05)
+        termination.STALLED_SECONDS = termination.ANSWER_SECONDS = 0.0
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(3)
+        termination.STALLED_SECONDS = 3600.0
+    sync(descriptor)
+
+def build(shape, classes):
+    os.fsync = slow_sync
     layers = [keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")]
     return keras.Sequential([keras.Input(shape), *layers])
 """
@@ -99,7 +133,9 @@ def test_a_write_that_does_not_end_for_too_long_ends_the_run(hanging: Any) -> No
     checkpoints, _ = hanging(failure_seconds=1)
     checkpoints.wait()
     assert checkpoints.is_writing
-    problem = r"checkpoint-2\.h5 has not ended for \d+ s, because its volume does not respond, so the run ends"
+    problem = (
+        r"checkpoint-2\.h5 has not ended for \d+ s, because its volume is slow or does not respond, so the run ends"
+    )
     assert re.search(problem, str(checkpoints.problem))
     assert "--checkpoint-failure-seconds" in str(checkpoints.problem)
 
@@ -117,6 +153,12 @@ def test_two_ranks_train_while_the_share_hangs_and_end_with_a_sentence(train_dig
     ended = train_digits(2, OWN, "--epochs", 100_000, "--no-augment", "--checkpoint-failure-seconds", 1)
     assert ended.code == 1
     (sentence,) = ended.errors
-    assert "checkpoint-1.h5 has not ended for 3600 s, because its volume does not respond" in sentence
+    assert "checkpoint-1.h5 has not ended for 3600 s, because its volume is slow or does not respond" in sentence
     assert "Training continues without the checkpoint " in ended.stdout
     assert ended.stdout.count("val_loss") > 2
+
+
+def test_sigterm_while_the_training_waits_for_a_slow_write_ends_with_the_next_checkpoint(train_digits: Any) -> None:
+    ended = train_digits(1, SLOW, "--epochs", 100_000, "--no-augment", "--grace-seconds", TIMEOUT_SECONDS)
+    assert ended.code == 128 + signal.SIGTERM
+    assert stopped_step(ended.stdout)

@@ -117,7 +117,7 @@ class CheckpointWriter:
 
     def _pending_text(self) -> str:
         seconds = f"{self._write_seconds:.0f} s"
-        return f"the write of {self._path} has not ended for {seconds}, because its volume does not respond"
+        return f"the write of {self._path} has not ended for {seconds}, because its volume is slow or does not respond"
 
     def finish(
         self, variables: Sequence[Any], state: RunState, name: tuple[int, int], *, deadline: float = math.inf

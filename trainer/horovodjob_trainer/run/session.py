@@ -110,6 +110,7 @@ class Session:
         """Write a checkpoint of the current step while training continues."""
         self.complete_state()
         self._is_due = False
+        self.termination.expect_pause()  # rank 0 can wait for the previous write, and the others for rank 0
         with ACTIVITY.section(Section.CHECKPOINT):
             self.values.prepare_checkpoint()
             if self.writer is not None:
@@ -119,11 +120,12 @@ class Session:
         """End the run with a checkpoint of the current step. All ranks raise Terminated."""
         self.complete_state()
         deadline = self.termination.begin_last_write()
-        self.values.prepare_checkpoint()
-        if self.writer is not None:
-            self.finish_write(self.writer, deadline)
-            log(self._termination_message())
-        hvd.allgather_object(None)  # the other ranks stay alive until the checkpoint is on the disk
+        with ACTIVITY.section(Section.CHECKPOINT):
+            self.values.prepare_checkpoint()
+            if self.writer is not None:
+                self.finish_write(self.writer, deadline)
+                log(self._termination_message())
+            hvd.allgather_object(None)  # the other ranks stay alive until the checkpoint is on the disk
         raise Terminated("ended by SIGTERM")
 
     def finish_write(self, writer: CheckpointWriter, deadline: float = math.inf) -> None:
@@ -133,6 +135,7 @@ class Session:
     def wait(self) -> None:
         """Wait for the current write."""
         if self.writer is not None:
+            self.termination.expect_pause()
             with ACTIVITY.section(Section.CHECKPOINT):
                 self.writer.wait()
 
