@@ -18,10 +18,13 @@ MAX_BYTES = 1 << 16
 WAIT_SECONDS = 3.0
 KERNEL_SECONDS = 0.2
 RANK = re.compile(rb"(?:^|\0)(?:OMPI_COMM_WORLD_RANK|PMI_RANK|HOROVOD_RANK)=(\d+)")
-# System calls of x86-64 by number. With a file: read, write, pread, pwrite, readv, writev, fsync, fdatasync, getdents.
-# With a path, and which argument it is: open, stat, lstat, access, openat, newfstatat, statx, faccessat2.
-DESCRIPTOR_CALLS = (0, 1, 17, 18, 19, 20, 74, 75, 217)
-PATH_CALLS = {2: 0, 4: 0, 6: 0, 21: 0, 257: 1, 262: 1, 332: 1, 439: 1}
+# System calls of x86-64 by number. With a file: read, write, fstat, lseek, pread, pwrite, readv, writev, fcntl, flock,
+# fsync, fdatasync, ftruncate, getdents, fallocate. With a path, and which argument it is: open, stat, lstat, access,
+# truncate, rename, mkdir, rmdir, unlink, statfs, openat, mkdirat, newfstatat, unlinkat, renameat, renameat2, statx,
+# faccessat2.
+DESCRIPTOR_CALLS = (0, 1, 5, 8, 17, 18, 19, 20, 72, 73, 74, 75, 77, 217, 285)
+PATH_CALLS = {2: 0, 4: 0, 6: 0, 21: 0, 76: 0, 82: 0, 83: 0, 84: 0, 87: 0, 137: 0,
+              257: 1, 258: 1, 262: 1, 263: 1, 264: 1, 316: 1, 332: 1, 439: 1}  # fmt: skip
 MAX_PATH = 256
 FUSE_WAIT = "request_wait_answer"  # a call to a share in user space can be interrupted, which no library does
 WITH = ", with "
