@@ -22,6 +22,26 @@ SECONDS = {"HVD_STALL_SECONDS": "6"}
 POD = "the-pod"
 OTHER = "; the other rank waits in the exchange"
 PLACE = r"disturb in stalls\.py:\d+"
+HELD = """
+import pathlib
+import time
+import keras
+import tensorflow as tf
+
+class Held(keras.layers.Layer):
+    def call(self, inputs, training=False):
+        def wait(x):
+            while pathlib.Path(__file__).with_name("held").exists():
+                time.sleep(0.05)
+            return x
+        outputs = tf.numpy_function(wait, [inputs], tf.float32)
+        outputs.set_shape(inputs.shape)
+        return outputs
+
+def build(shape, classes):
+    layers = [keras.layers.Flatten(), Held(), keras.layers.Dense(classes, "softmax")]
+    return keras.Sequential([keras.Input(shape), *layers])
+"""
 
 
 def send(directory: Path, rank: int, number: signal.Signals) -> None:
@@ -151,6 +171,21 @@ def test_a_rank_alone_is_watched_until_its_last_checkpoint(started: Callable[...
     with hanging_share(tmp_path / "run"):
         (tmp_path / "end").touch()  # the last checkpoint is written then
         log.until_stall(rf"rank 0 on {POD} waits in the kernel \(\w+\), with \S*/run/\S*")
+
+
+def test_the_trainer_is_watched_until_its_models_are_saved(
+    start: Any, trainer: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text(HELD)
+    held, output = tmp_path / "held", tmp_path / "out"
+    held.touch()
+    data = ("--dataset", "digits", "--model", "own:build", "--batch-size", 256, "--max-steps", 4)
+    variables = {"HOROVODJOB_POD": POD, "PYTHONPATH": str(tmp_path), **SECONDS}
+    log = Log(start(trainer(*data, "--dir", output, "--tensorboard", "none", "--threads", 1), 1, variables))
+    log.job.wait_for("out/.horovodjob-run.json")
+    with hanging_share(output / "saved_models"):
+        held.unlink()
+        log.until_stall(rf"rank 0 on {POD} waits in the kernel \(\w+\), with {output}/saved_models\S*")
 
 
 def test_a_deadline_ends_the_attempt_with_the_stacks_of_all_ranks(started: Callable[..., Log], tmp_path: Path) -> None:

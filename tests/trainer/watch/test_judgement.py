@@ -59,6 +59,7 @@ def limit(rank: Activity) -> float:
         (Section.VALIDATION, 1.0, 500, 5),
         (Section.CHECKPOINT, 0.0, 500, 30),
         (Section.CHECKPOINT, 2 * MINUTE, 500, 20),
+        (Section.SAVING, 0.0, 500, 30),
     ],
 )
 def test_a_section_has_ten_times_what_it_has_needed_before(
@@ -72,6 +73,7 @@ def test_the_first_step_has_an_hour_also_with_a_shorter_deadline() -> None:
     assert deadline_seconds(90, Section.STEP, 1) == 90
     assert deadline_seconds(7200, Section.START, 0) == 7200
     assert deadline_seconds(7200, Section.SETUP, 0) == 240 * MINUTE
+    assert deadline_seconds(90, Section.SAVING, 500) == 30 * MINUTE
 
 
 def test_a_stall_does_not_make_the_next_one_last_longer(rank: Activity, clock: Clock) -> None:

@@ -16,6 +16,7 @@ from horovodjob_trainer.errors import OutputError, VolumeError
 from horovodjob_trainer.run.loop import Loop
 from horovodjob_trainer.run.optimization.weight_averages import averages_in_model, use_averages
 from horovodjob_trainer.run.setup import Setup
+from horovodjob_trainer.watch.activity import ACTIVITY
 
 BEST_SUFFIX = "-best"
 
@@ -43,6 +44,7 @@ def save_models(setup: Setup, loop: Loop, output: OutputDirectory) -> None:
             delay = min(writer.RETRY_SECONDS, limit / 3)
             setup.log(f"The trainer {error.args[0].partition(';')[0]}; it tries again in {delay:.0f} s")
             _wait(setup, delay)
+            ACTIVITY.progress()
 
 
 def _save_once(setup: Setup, loop: Loop, output: OutputDirectory) -> None:

@@ -22,6 +22,8 @@ from horovodjob_trainer.run.saved_models import save_models
 from horovodjob_trainer.run.setup import Setup, counted, set_up
 from horovodjob_trainer.run.start import initial_state
 from horovodjob_trainer.run.termination import Termination
+from horovodjob_trainer.watch.activity import ACTIVITY
+from horovodjob_trainer.watch.sections import Section
 from horovodjob_trainer.watch.start import watched
 
 
@@ -66,10 +68,12 @@ def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, laun
         unit = " times the schedule of the optimizer" if setup.optimizers[0].base_rate is None else ""
         setup.log(f"{loop.learning_rates.schedules[0].warmup_text(hvd.size())}{unit}")
     try:
-        with watched(hvd), _profile(setup, loop):
-            result = loop.train()
-        setup.termination.expect_pause()  # after SIGTERM, the models have the grace period too
-        call_on_all_ranks(lambda: save_models(setup, loop, output) if output is not None else None, launch)
+        with watched(hvd):
+            with _profile(setup, loop):
+                result = loop.train()
+            setup.termination.expect_pause()  # after SIGTERM, the models have the grace period too
+            with ACTIVITY.section(Section.SAVING):
+                call_on_all_ranks(lambda: save_models(setup, loop, output) if output is not None else None, launch)
         for name, value in sorted(without_elements(result).items(), key=lambda entry: entry[0] != "loss"):
             setup.log(f"Test {name}: {value:.4f}")
         is_done = True

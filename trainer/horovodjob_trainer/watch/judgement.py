@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from horovodjob_trainer.watch.sections import SETUP_SECONDS, START_SECONDS, Section
+from horovodjob_trainer.watch.sections import SETUP_SECONDS, START_SECONDS, UNKNOWN_SECONDS, Section
 from horovodjob_trainer.watch.stacks import ranks_text
 
 SILENT_SECONDS = 10.0  # Python code of a rank runs each second, on a busy node a little later
@@ -18,13 +18,16 @@ TEXTS = {
     Section.CHECKPOINT: "writes a checkpoint",
     Section.EPOCH_END: "is at the end of an epoch",
     Section.OUTSIDE: "has left the training",
+    Section.SAVING: "saves the trained model",
 }
 
 
 def deadline_seconds(deadline: float, section: Section, steps: float) -> float:
-    """The deadline that the user has set. What precedes the first step has at least the time of an automatic limit."""
+    """The deadline that the user has set. What a run does once has at least the time of an automatic limit."""
     if section is Section.SETUP:
         return max(deadline, SETUP_SECONDS)
+    if section is Section.SAVING:
+        return max(deadline, UNKNOWN_SECONDS)
     return max(deadline, START_SECONDS) if section is Section.START or not steps else deadline
 
 

@@ -25,6 +25,7 @@ class Section(IntEnum):
     CHECKPOINT = 5
     EPOCH_END = 6  # the callbacks of `fit` after an epoch, or the last step of an epoch in a loop, and what follows it
     SETUP = 7  # the trainer loads the data and builds the model
+    SAVING = 8  # the trainer saves the trained model
 
 
 def limit_seconds(section: Section, longest: float, steps: float, given: float | None = None) -> float:

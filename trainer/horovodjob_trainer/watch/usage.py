@@ -148,6 +148,6 @@ def seconds_by_cause(numbers: Any, ongoing: float, *, is_stalled: bool) -> dict[
         "steps": seconds[Section.STEP] - exchange,
         "exchange": exchange,
         "validation": seconds[Section.VALIDATION] + seconds[Section.EPOCH_END],
-        "checkpoints": seconds[Section.CHECKPOINT],
+        "checkpoints": seconds[Section.CHECKPOINT] + seconds[Section.SAVING],
         "stalled": stalled,
     }
