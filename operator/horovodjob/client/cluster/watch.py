@@ -129,7 +129,6 @@ def changes(
     it makes of each object is kept and reported instead of it; its metadata must have uid and resourceVersion.
     """
     from kubernetes.client import ApiException
-    from kubernetes.watch import Watch
     from urllib3.exceptions import HTTPError
 
     objects = {known["metadata"]["uid"]: known} if known else {}
@@ -144,15 +143,7 @@ def changes(
                 del listed  # what has changed would be held twice until the next list
                 yield SYNCED, {}
             connected = True
-            watch = Watch().stream(
-                list_objects,
-                **selection,
-                resource_version=version,
-                allow_watch_bookmarks=True,
-                timeout_seconds=WATCH_SECONDS,
-                _request_timeout=TIMEOUT_SECONDS,
-            )
-            for event in watch:
+            for event in _events(list_objects, selection, version):
                 change, failures = event["type"], 0
                 version = _version(event["raw_object"])
                 if change == "BOOKMARK":
@@ -172,6 +163,21 @@ def changes(
                 message(LOST)
             pause(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
             failures += 1
+
+
+def _events(list_objects: Callable[..., Any], selection: Object, version: str) -> Iterator[Object]:
+    """The events of one watch after this version, bookmarks among them."""
+    from kubernetes.watch import Watch
+
+    events: Iterator[Object] = Watch().stream(
+        list_objects,
+        **selection,
+        resource_version=version,
+        allow_watch_bookmarks=True,
+        timeout_seconds=WATCH_SECONDS,
+        _request_timeout=TIMEOUT_SECONDS,
+    )
+    return events
 
 
 @dataclass(slots=True)
