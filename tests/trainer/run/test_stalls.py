@@ -147,19 +147,16 @@ def test_other_ways_to_train_are_watched(started: Callable[..., Log], tmp_path: 
         log.until_stall(f"{text}skipped a step or a call")
 
 
-def test_the_start_of_a_run_is_watched_while_its_share_hangs(
-    start: Any, preloaded_python: list[str], tmp_path: Path
+def test_a_share_that_hangs_at_the_start_of_a_run_is_named_before_the_limit_of_the_start(
+    start: Any, trainer: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     (tmp_path / "run").mkdir()
+    run = ("--dir", tmp_path / "run", "--logs", tmp_path / "logs", "--tensorboard", "none", "--threads", 1)
+    variables = {"HOROVODJOB_POD": POD, **SECONDS}
     with hanging_share(tmp_path / "run"):
-        job = start([*preloaded_python, str(PROGRAM), str(tmp_path), "callback"], 1, {"HOROVODJOB_POD": POD})
-        job.wait_for("process-0")
-        rank = int((tmp_path / "process-0").read_text())
-        end = time.monotonic() + TIMEOUT_SECONDS
-        while not watch_processes(rank):  # the limit of a start, after which it is named, is an hour
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        assert job.process.poll() is None
+        log = Log(start(trainer("--dataset", "digits", "--epochs", 1, "--max-steps", 2, *run), 2, variables))
+        stall = r"TrainingStalled: no step since \d\d:\d\d:\d\dZ"
+        log.until(rf"{stall}: rank 0 on {POD} waits in the kernel \(\w+\), with {tmp_path}/run\S*{OTHER}$")
 
 
 def test_a_rank_alone_is_watched_until_its_last_checkpoint(started: Callable[..., Log], tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What the watch process of a rank knows of it."""
 
+import math
 import os
 import socket
 import threading
@@ -76,6 +77,19 @@ def test_the_report_about_many_ranks_says_how_many_there_are(watch: Watch, monke
     stall = reports[0]["stall"]
     assert [each["rank"] for each in stall["blamed"]] == [*range(24, 32)]
     assert stall["others"] == "480 more ranks are not in the exchange; the other 24 ranks wait in the exchange"
+
+
+def test_a_start_that_waits_in_the_kernel_for_too_long_is_stalled_until_the_call_returns(
+    rank: Activity, watch: Watch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rank.enter(Section.SETUP)
+    rank[Field.SAMPLED] = time.monotonic() + 60
+    watch.looks_at = math.inf
+    for is_held, text in ((False, ""), (True, "rank 1 on worker-1 "), (False, "the training continues")):
+        watch.is_held = is_held
+        watch.check()
+        said = capsys.readouterr().err
+        assert text in said if text else not said
 
 
 def test_a_rank_is_silent_only_after_so_long_that_it_is_certain(

@@ -34,7 +34,7 @@ from horovodjob_trainer.watch.judgement import (
     verdict_text,
 )
 from horovodjob_trainer.watch.peers import Peer, ask, is_alive, question
-from horovodjob_trainer.watch.sections import Section, limit_seconds
+from horovodjob_trainer.watch.sections import UNKNOWN_SECONDS, Section, limit_seconds
 from horovodjob_trainer.watch.usage import SLOW_SECONDS, SlowRanks, Usage, seconds_by_cause
 
 CHECK_SECONDS = 1.0
@@ -96,6 +96,7 @@ class Watch:
         self.compares_at = time.monotonic() + settings.slow / COMPARISONS
         self.comparison: threading.Thread | None = None
         self.has_ended = False
+        self.kernel_calls, self.is_held, self.looks_at = stacks.KernelCalls(settings.pid), False, 0.0
         self.stacks_lock = threading.Lock()
         self.post_lock = threading.Lock()
 
@@ -141,6 +142,8 @@ class Watch:
                 connection.sendall(json.dumps(asdict(self.state())).encode() + b"\n")
             elif asked == "usage":
                 connection.sendall(json.dumps(asdict(self.usage())).encode() + b"\n")
+            elif asked == "held":
+                connection.sendall(json.dumps({"seconds": self.kernel_calls.seconds()}).encode() + b"\n")
             elif asked == "stacks":
                 connection.sendall(json.dumps({"stacks": self.stacks()}).encode() + b"\n")
 
@@ -199,11 +202,13 @@ class Watch:
         if self.is_deputy or is_before_start:
             seconds -= min(DEPUTY_SECONDS, settings.limit or DEPUTY_SECONDS)
         limit = limit_seconds(section, numbers[Field.LONGEST], steps, settings.limit)
+        if is_start := section in (Section.START, Section.SETUP) and not self.is_deputy:
+            limit = 0.0 if self._is_held() else limit
         deadline = None
         if settings.deadline is not None:
             deadline = deadline_seconds(settings.deadline, section, steps)
         if not is_known or seconds < min(limit, deadline or limit):
-            if not is_known or since != self.stalled_at:
+            if not is_known or since != self.stalled_at or is_start:
                 self._end_stall()
             if not self.is_deputy and time.monotonic() >= self.compares_at:
                 self._compare_soon()
@@ -213,6 +218,16 @@ class Watch:
         is_over = deadline is not None and seconds >= deadline
         if not self.stalled_since or is_over or time.monotonic() - self.reported_at >= REPORT_SECONDS:
             self._report(since, deadline if is_over else None)
+
+    def _is_held(self) -> bool:
+        """Whether a rank is in one call of the kernel for so long, such as to a share: its start can need hours."""
+        limit, now = self.settings.limit or UNKNOWN_SECONDS, time.monotonic()
+        if now >= self.looks_at:
+            self.looks_at = now + min(REPORT_SECONDS, limit / 3)
+            answers = ask(self.peers, "held", self.token).values()
+            longest = max([self.kernel_calls.seconds(), *(each["seconds"] for each in answers)])
+            self.is_held = longest >= limit
+        return self.is_held
 
     def _compare_soon(self) -> None:
         """Start a comparison, whose end is reported. One that still runs does not delay the report."""

@@ -120,6 +120,23 @@ def kernel_wait(pid: int) -> str:
     return f"waits in the kernel{max(waits, key=lambda text: WITH in text)}" if waits else ""
 
 
+class KernelCalls:
+    """Since when the threads of a process wait in the same calls of the kernel, as far as it was asked."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self._seen = pid, dict[str, tuple[int, float]]()
+
+    def seconds(self) -> float:
+        """How long ago the oldest call that has not returned was seen first."""
+        now, before = time.monotonic(), self._seen
+        # A thread that has run meanwhile waits in another call.
+        self._seen = {
+            thread: (switches, before[thread][1] if before.get(thread, (-1, now))[0] == switches else now)
+            for thread, (switches, _) in _kernel_waits(self.pid).items()
+        }
+        return max((now - since for _, since in self._seen.values()), default=0.0)
+
+
 def _kernel_waits(pid: int) -> dict[str, tuple[int, str]]:
     """The threads that wait in the kernel: how often each has stopped to run, and what it waits for."""
     found = {thread.name: (_switches(thread), _kernel_wait(thread)) for thread in _threads(pid)}
