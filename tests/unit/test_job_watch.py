@@ -3,11 +3,15 @@
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestServer
 
-from horovodjob_operator.kube.watches.job_watch import EXPIRED, JobWatch, _Events
+from horovodjob_operator.kube.watches import job_watch
+from horovodjob_operator.kube.watches.job_watch import EXPIRED, ForbiddenRetry, JobWatch, UnfinishedJobList, _Events
 
 
 class Chunks:
@@ -78,3 +82,34 @@ async def test_an_error_makes_kopf_list_again() -> None:
     handled = Handled()
     assert await handled.read(event("ADDED", "a", 10) + error) == [json.loads(EXPIRED)]
     assert handled.jobs == ["a"]
+
+
+async def test_a_forbidden_list_is_sent_again_without_the_selection_that_the_definition_does_not_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_watch, "FORBIDDEN_RETRY_SECONDS", 0)
+    path, forbidden = "/apis/horovodjob.dev/v1beta1/namespaces/{namespace}/horovodjobs", ["late"]
+
+    async def answer(request: web.Request) -> web.Response:
+        """As the API server does with Kubernetes 1.30; a namespace is forbidden until another one was listed."""
+        namespace = request.match_info["namespace"]
+        if namespace in forbidden:
+            assert (await session.get(path.format(namespace="early"))).status == 200
+            forbidden.remove(namespace)
+            return web.json_response({"message": "forbidden"}, status=403)
+        if "fieldSelector" in request.query:
+            return web.json_response({"message": "field label not supported"}, status=400)
+        return web.json_response({"metadata": {"resourceVersion": "7"}, "items": []})
+
+    listed = list[str]()
+    lists = UnfinishedJobList(
+        ("early", "late"), updated=lambda _: None, listed=lambda *arguments: listed.append(arguments[-1])
+    )
+    application = web.Application()
+    application.router.add_get(path, answer)
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(TestServer(application))
+        new_session = ClientSession(server.make_url("/"), middlewares=(ForbiddenRetry(), lists))
+        session = await stack.enter_async_context(new_session)
+        assert (await session.get(path.format(namespace="late"))).status == 200
+    assert listed == ["early", "late"]

@@ -87,11 +87,12 @@ class UnfinishedJobList:
         if self.is_selective:
             request.url = url.update_query(fieldSelector=f"{FINISHED_FIELD}=")
             response = await handler(request)
+            request.url = url  # A list that is forbidden is sent again.
             if response.status != 400:
                 return response
             log.warning("the CRD does not support the selection of finished jobs: install the CRD of this release")
             response.release()
-            self.is_selective, request.url = False, url
+            self.is_selective = False
         return await handler(request)
 
 
