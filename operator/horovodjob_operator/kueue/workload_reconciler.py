@@ -1,8 +1,10 @@
 """The Workloads of jobs that wait for a queue of Kueue: observes them, and carries out what the domain decides."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from horovodjob.api.constants import ANNOTATION_PRIORITY_CLASS, LABEL_JOB, Phase, Reason
 from horovodjob.api.job import HorovodJob
@@ -49,6 +51,8 @@ from horovodjob_operator.logs import log_effect, log_warning
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5, 300
 # While the API server or Kueue's webhook is away: no event reports its return.
 FIRST_FAILURE_SECONDS, LONGEST_FAILURE_SECONDS = 0.5, 30
+# A request that takes longer waits for a Kueue that may never answer: the job does not wait for it.
+SLOW_SECONDS = 3
 # The positions of all jobs of a queue are one request.
 POSITION_SECONDS = 30
 # How long positions are not requested from a cluster that does not report them.
@@ -65,6 +69,8 @@ class WorkloadReconciler:
         self._flavors: dict[str, tuple[datetime, Mapping[str, Any]]] = {}
         self._positions: dict[tuple[str, str], tuple[datetime, dict[str, int]]] = {}
         """When the positions of a queue are to be read again, and the positions by Workload."""
+        self._slow_writes: WeakKeyDictionary[JobState, asyncio.Task[bool]] = WeakKeyDictionary()
+        """Writes that are not answered yet."""
 
     def is_known(self, job: HorovodJob) -> bool:
         """Whether a job with a queue can be reconciled; if not, it is enqueued when the Workloads are listed.
@@ -94,16 +100,35 @@ class WorkloadReconciler:
         workload = queue.workload if queue else None
         if workload is None or workload.is_finished or not status.is_finished or job.status.is_over:
             return "", Requeue()
-        body = finished_status(status, context.now)
+        try:
+            await self._answer(state, lambda: self._finish(job, workload, finished_status(status, context.now)))
+        except (Refused, Unavailable) as error:
+            log_warning(job, f"Workload {workload.name} cannot be finished, and keeps its quota: {error}")
+            return str(error), Requeue(at=self._retry_at(state, error, context.now))
+        return "", Requeue()
+
+    async def _finish(self, job: HorovodJob, workload: Workload, body: Mapping[str, Any]) -> bool:
         try:
             self._workloads.update(await self._api.apply_status(job.metadata.namespace, workload, body))
             log_effect(job, f"finished Workload {workload.name}")
         except (Gone, Conflict):
             self._workloads.forget(workload.uid)
-        except (Refused, Unavailable) as error:
-            log_warning(job, f"Workload {workload.name} cannot be finished, and keeps its quota: {error}")
-            return str(error), Requeue(at=self._retry_at(state, error, context.now))
-        return "", Requeue()
+        return True
+
+    async def _answer(self, state: JobState, write: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
+        """What a write returns. Raises its error, and Unavailable if it has no answer yet: then it continues."""
+        task = self._slow_writes.pop(state, None)
+        if task and task.done():
+            task.result()  # Its error is still news, and its effect is not.
+            task = None
+        if task is None:
+            task = asyncio.ensure_future(write())
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # Nobody may be left to read it.
+            await asyncio.wait({task}, timeout=SLOW_SECONDS)
+        if not task.done():
+            self._slow_writes[state] = task
+            raise Unavailable(f"Kueue's webhook, or the API server, has not answered within {SLOW_SECONDS} s")
+        return task.result()
 
     async def admission(self, context: JobContext) -> Admission | None:
         """What the queue adds to the pods that are created. Raises ClusterError."""
@@ -129,7 +154,10 @@ class WorkloadReconciler:
             is_request = plan.create or plan.request or plan.priority
             if is_request and problem and problem.retry_at and now < problem.retry_at:
                 return Requeue(at=problem.retry_at)
-            changed = await self._write(state.job, queue.workload, plan, now)
+            if plan.delete or plan == WorkloadPlan():  # No webhook is called.
+                changed = await self._write(state.job, queue.workload, plan, now)
+            else:
+                changed = await self._answer(state, lambda: self._write(state.job, queue.workload, plan, now))
         except InvalidJob as error:
             return self._refuse(state, context, Refused(str(error)))
         except NotServed:
@@ -162,11 +190,12 @@ class WorkloadReconciler:
             due = now + timedelta(seconds=POSITION_SECONDS)
             self._positions[key] = due, positions  # Other jobs must not request them meanwhile.
             try:
-                positions = await self._api.positions(*key)
+                async with asyncio.timeout(SLOW_SECONDS):
+                    positions = await self._api.positions(*key)
             except (NotServed, Refused):
                 due, positions = now + timedelta(seconds=NO_POSITION_SECONDS), {}
-            except (Unavailable, Gone):
-                # Kueue starts, or does not know a new queue yet: the next reading is not later than usual.
+            except (Unavailable, Gone, TimeoutError):
+                # Kueue starts, hangs, or does not know a new queue yet: the next reading is not later than usual.
                 positions = {}
             self._positions[key] = due, positions
         before, state.queue_position = state.queue_position, positions.get(workload.name)
