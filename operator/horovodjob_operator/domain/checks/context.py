@@ -111,8 +111,9 @@ class JobContext:
     def has_quota(self) -> bool:
         """Whether pods may run: the job needs no queue, or its Workload is admitted.
 
-        A Workload for another spec of the job allows no new pods, and neither do pods of another Workload, which end
-        first. The reservation of a Workload is cleared only when no pod is left.
+        A Workload that an administrator holds, or that is for another spec of the job, allows no new pods, and neither
+        do pods of another Workload, which end first. Kueue ends the pods of a Workload that is held while they run. The
+        reservation of a Workload is cleared only when no pod is left.
         """
         if self.queue is None:
             return True
@@ -121,7 +122,8 @@ class JobContext:
             return False
         if uids := {pod.workload_uid for pod in self.observed.pods}:
             return uids == {workload.uid}
-        return workload.is_prebuilt or workload.spec_hash == names.spec_hash(self.job)
+        is_for_job = workload.is_prebuilt or workload.spec_hash == names.spec_hash(self.job)
+        return workload.is_active and is_for_job
 
     @property
     def stored_reason(self) -> tuple[str, str] | None:
