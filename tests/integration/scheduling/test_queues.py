@@ -1,5 +1,8 @@
 """Queues of Kueue: a job has pods while its Workload is admitted, and gives its quota back with its last pod."""
 
+import os
+import signal
+
 import pytest
 import yaml
 
@@ -7,14 +10,17 @@ from horovodjob_operator.errors import Conflict
 from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_operator.kueue.kueue_api import KueueApi
 from horovodjob_operator.kueue.workload import owned_workload
+from integration.scenarios import run_next_attempt, suspend
 from support.api_client import JOBS, ROOT, Api, ApiError, Object, job, wait_for
 from support.control_plane.operator_control_plane import OperatorControlPlane
+from support.control_plane.watch_threads import Recorder
 from support.job_driver import Job, submit
 from support.kueue.controller import Kueue
 from support.kueue.queues import (
     LABEL,
     PRIORITY_LABEL,
     Queue,
+    QueuedJob,
     create_admission_check,
     has_reservation,
     wait_for_balance,
@@ -308,6 +314,123 @@ def test_a_job_ends_while_the_webhook_of_its_workload_is_down(queue: Queue, oper
     job.wait_for_workload("Finished")
     wait_for("the condition to go", lambda: not job.condition("QuotaReleased"))
     finish(waiting)
+
+
+def test_no_status_waits_for_a_webhook_that_does_not_answer(queue: Queue, kueue: Kueue, recorder: Recorder) -> None:
+    queue.resize(2, 2)
+    job = queue.submit().advance_to("Running")
+    job.wait_for_workload("PodsReady")
+    os.kill(kueue.pid, signal.SIGSTOP)
+    try:
+        job.end("launcher", 0)
+        job.wait("Succeeded")
+        wait_for("the workers to end", lambda: set(job.pods()) == {"launcher"})
+        waiting = queue.submit("waiting")
+        waiting.wait_queued("CreationFailed")
+    finally:
+        os.kill(kueue.pid, signal.SIGCONT)
+    recorder.catch_up(queue.namespace)
+    # The API server waits for longer, and then reports an error.
+    assert "has not answered" in first_message(recorder, job, "QueueUnavailable")
+    assert "has not answered" in first_message(recorder, waiting, "CreationFailed")
+    job.wait_for_workload("Finished")
+    wait_for("the condition to go", lambda: not job.condition("QuotaReleased"))
+    finish(waiting)
+
+
+def first_message(recorder: Recorder, job: Job, reason: str) -> str:
+    """The message with which a status first had this reason."""
+    statuses = (version.get("status", {}) for version in recorder.versions[job.uid])
+    conditions = (one for status in statuses for one in status.get("conditions", ()))
+    return next(str(one["message"]) for one in conditions if one["reason"] == reason)
+
+
+def test_a_job_restarts_while_the_webhook_of_its_workload_is_down(
+    queue: Queue, operator: Operator, kueue: Kueue
+) -> None:
+    job = queue.submit().advance_to("Running")
+    job.wait_for_workload("PodsReady")
+    kueue.kill()
+    waiting = queue.submit("waiting")
+    job.end("launcher", 1, message="boom")
+    job.skip_backoff()
+    assert "webhook" in job.wait_for_condition("Ready", status="False", reason="CreationFailed")
+    with kueue.without_webhooks("pod"):  # as where Kueue's integration for pods is off
+        run_next_attempt(job)
+        operator.kill()
+        operator.start()
+        job.end("launcher", 1, message="boom")
+        job.skip_backoff()
+        run_next_attempt(job)
+        assert "webhook" in waiting.wait_queued("CreationFailed")
+        kueue.start(**kueue.settings)
+    waiting.wait_queued("Pending")
+    status = job.status
+    assert (status["attempt"], status["restarts"], status["preemptions"]) == (3, 2, 0)
+    job.wait_for_workload("PodsReady")
+    job.end("launcher", 0)
+    finish(waiting)
+    assert job.wait_for_workload("Finished")["reason"] == "Succeeded"
+    wait_for_balance(queue)
+
+
+def test_a_job_is_suspended_and_resumed_while_the_webhook_of_its_workload_is_down(
+    queue: Queue, operator: Operator, kueue: Kueue
+) -> None:
+    queue.resize(2, 2)
+    job, held = queue.submit().advance_to("Running"), queue.submit("held").advance_to("Running")
+    kueue.kill()
+    with kueue.without_webhooks("workload"):
+        hold = {"spec": {"active": False}}
+        wait_for("the Workload to be held", lambda: is_accepted(held, hold))
+    wait_for("the webhook to be called", lambda: not is_accepted(held, hold))
+    for each in (job, held):
+        suspend(each)
+        each.suspend(False)
+    assert "webhook" in job.wait_queued("CreationFailed")
+    assert "spec.active" in held.wait_queued("Deactivated")
+    operator.kill()
+    operator.start()
+    kueue.start(**kueue.settings)
+    finish(job)
+    wait_for("the reservation to be cleared", lambda: not has_reservation(held.workload))
+    assert "spec.active" in held.wait_queued("Deactivated")
+    queue.api.patch(held.workload_path(), {"spec": {"active": True}})
+    finish(held)
+    wait_for_balance(queue)
+
+
+def is_accepted(job: QueuedJob, change: Object) -> bool:
+    """Whether the API server accepts a change of the Workload."""
+    try:
+        job.api.patch(job.workload_path(), change)
+    except ApiError:
+        return False
+    return True
+
+
+def test_jobs_are_deleted_while_the_webhook_of_their_workloads_is_down(queue: Queue, kueue: Kueue) -> None:
+    queue.resize(2, 2)
+    running, ended = queue.submit().advance_to("Running"), queue.submit("ended").advance_to("Running")
+    kueue.kill()
+    waiting = queue.submit("waiting")
+    waiting.wait_queued("CreationFailed")
+    ended.end("launcher", 0)
+    ended.wait_for_condition("QuotaReleased", status="False")
+    for each in (running, ended, waiting):
+        delete(each)
+    last = queue.submit("last")
+    kueue.start(**kueue.settings)
+    finish(last)
+    wait_for_balance(queue)
+
+
+def delete(job: QueuedJob) -> None:
+    """Deletes the job; its pods and its Workload go with it."""
+    job.delete()
+    wait_for(f"{job.name} to be gone", lambda: job.api.find(job.path) is None)
+    wait_for("its pods to be gone", lambda: job.pods() == {})
+    wait_for("its Workload to be gone", lambda: job.workload == {})
 
 
 def test_kueue_that_queues_pods_one_by_one_is_named_with_the_remedy(queue: Queue, kueue: Kueue) -> None:

@@ -1,6 +1,7 @@
 """Kueue's real controller, as a process beside an API server, with its own definitions, rights and configuration."""
 
 import base64
+import contextlib
 import itertools
 import os
 import re
@@ -22,6 +23,7 @@ from support.control_plane.operator_control_plane import account_kubeconfig
 from support.kueue.queues import API, GROUP
 
 SYSTEM, VISIBILITY = "kueue-system", "kueue-visibility-server"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations/kueue-{}-webhook-configuration"
 EXTERNAL_FRAMEWORK = "HorovodJob.v1beta1.horovodjob.dev"
 # Where Kueue looks for its certificates, and where its root directory has the rest.
 CERTIFICATES = ("etc/kueue/metrics/certs", "visibility", "tmp/k8s-webhook-server/serving-certs")
@@ -88,9 +90,8 @@ class Kueue:
     def uninstall(self) -> None:
         """Ends the controller and deletes everything of Kueue, also what its finalizers keep."""
         self.kill()
-        webhooks = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations/kueue-{}-webhook-configuration"
         for kind in ("mutating", "validating"):
-            self._api.delete(webhooks.format(kind, kind))
+            self._api.delete(WEBHOOKS.format(kind, kind))
         self._apply("delete", "--wait=false", "--ignore-not-found")
         for plural in ("workloads", "localqueues", "clusterqueues", "resourceflavors", "admissionchecks", "topologies"):
             wait_for(f"{plural} to be gone", lambda: self._is_gone(plural))  # noqa: B023
@@ -211,6 +212,24 @@ class Kueue:
         """Kills the process and starts it with another configuration."""
         self.kill()
         self.start(**settings)
+
+    @contextlib.contextmanager
+    def without_webhooks(self, kind: str) -> Iterator[None]:
+        """Within this context, writes of this kind do not need the webhooks."""
+        self._set_failure_policy(kind, "Ignore")
+        try:
+            yield
+        finally:
+            self._set_failure_policy(kind, "Fail")
+
+    def _set_failure_policy(self, kind: str, policy: str) -> None:
+        for each in ("mutating", "validating"):
+            path = WEBHOOKS.format(each, each)
+            configuration = self._api.get(path)
+            for webhook in configuration["webhooks"]:
+                if webhook["name"] == f"{each[0]}{kind}.kb.io":
+                    webhook["failurePolicy"] = policy
+            self._api.replace(path, configuration)
 
     def with_framework(self) -> Object:
         """The part of the configuration that docs/jobs.md demands where the integration for pods is on."""
