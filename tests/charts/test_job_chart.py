@@ -116,8 +116,8 @@ def test_lint_accepts_the_chart_and_the_values_of_the_examples_from_the_oldest_v
     for values in ((), *(("--values", str(path)) for path in sorted((CHART / "ci").iterdir()))):
         helm("lint", "--strict", str(CHART), *values)
     example = ("template", "train", str(CHART), "--values", str(CHART / "ci" / "digits-values.yaml"))
-    helm(*example, "--kube-version=1.30.0")
-    assert ">=1.30.0" in helm.refusal(*example, "--kube-version=1.29.9")
+    helm(*example, "--kube-version=1.31.0")
+    assert ">=1.31.0" in helm.refusal(*example, "--kube-version=1.30.9")
 
 
 # Those without an example are of a schedule.

@@ -76,9 +76,9 @@ def test_helm_lint_passes(helm: Helm) -> None:
 
 
 def test_supported_versions_render_all_values_and_an_older_cluster_is_rejected(helm: Helm) -> None:
-    for version in ("1.30.0", "1.36.3"):
+    for version in ("1.31.0", "1.36.3"):
         assert of_kind(helm.objects(*RENDERED, "--kube-version", version), "Deployment")
-    assert ">=1.30.0-0" in helm.refusal("template", "x", str(CHART), "--kube-version", "1.29.9")
+    assert ">=1.31.0-0" in helm.refusal("template", "x", str(CHART), "--kube-version", "1.30.9")
 
 
 def test_names_that_yaml_parses_as_booleans_and_numbers_stay_strings(helm4: Helm) -> None:

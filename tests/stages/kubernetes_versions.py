@@ -16,8 +16,6 @@ VARIABLE = "KUBERNETES_VERSION"  # of localcluster/binaries/kubernetes.py
 PARTS = {"resource": "tests/crd", "operator": "tests/integration", "charts": "tests/charts"}
 # Older versions have no PodGroups.
 FIRST_WITH_GANGS = 36
-# The oldest that AKS offers; the local cluster's settings of the kubelet are for this and newer ones.
-FIRST_WITH_NODES = 31
 GANGS = "tests/integration/scheduling/test_gang*.py"
 # NODES=1 runs these end-to-end tests, too, on a local cluster of the version.
 NODES = "NODES"
@@ -58,7 +56,7 @@ def parts(version: str) -> Iterator[Callable[[], None]]:
     without = () if has_gangs else (f"--ignore-glob={GANGS}",)
     for folder in PARTS.values():
         yield partial(call, *PYTEST, folder, *without, "-n", "2", "--dist", "loadfile", **BYTECODE)
-    if os.environ.get(NODES) and minor >= FIRST_WITH_NODES:
+    if os.environ.get(NODES):
         yield partial(run_on_nodes, *NODES_TESTS, *((WITH_A_GANG,) if has_gangs else ()))
 
 

@@ -91,7 +91,7 @@ async def test_a_forbidden_list_is_sent_again_without_the_selection_that_the_def
     path, forbidden = "/apis/horovodjob.dev/v1beta1/namespaces/{namespace}/horovodjobs", ["late"]
 
     async def answer(request: web.Request) -> web.Response:
-        """As the API server does with Kubernetes 1.30; a namespace is forbidden until another one was listed."""
+        """As the API server does without a selectable field; a namespace is forbidden until another one was listed."""
         namespace = request.match_info["namespace"]
         if namespace in forbidden:
             assert (await session.get(path.format(namespace="early"))).status == 200
