@@ -77,7 +77,7 @@ class Kueue:
         self._manifests = [
             self._adapted(part) for part in parts if not OMITTED.match(f"{part['kind']} {part['metadata']['name']}")
         ]
-        self._manifests += [*FRAMEWORK_RIGHTS, self._visibility_endpoint()]
+        self._manifests += [*FRAMEWORK_RIGHTS, *self._visibility_endpoints()]
         self._apply("apply", "--server-side", "--force-conflicts")
         kinds = {part["spec"]["names"]["plural"] for part in parts if part["kind"] == "CustomResourceDefinition"}
         wait_for("the kinds of Kueue", lambda: kinds <= self._discovered())
@@ -125,16 +125,26 @@ class Kueue:
             del part["spec"]["selector"]
         return part
 
-    def _visibility_endpoint(self) -> Object:
-        """The server of the positions, which the API server calls through a Service, and not on loopback."""
-        metadata = {"name": VISIBILITY, "namespace": SYSTEM, "labels": {"kubernetes.io/service-name": VISIBILITY}}
+    def _visibility_endpoints(self) -> tuple[Object, Object]:
+        """The server of the positions, which the API server calls through a Service, and not on loopback.
+
+        That of Kubernetes 1.31 reads the first object, that of 1.36 the second.
+        """
+        metadata = {"name": VISIBILITY, "namespace": SYSTEM}
+        skip = {"endpointslice.kubernetes.io/skip-mirror": "true"}
+        port, address = {"name": "https", "port": self._visibility, "protocol": "TCP"}, machine_address()
         return {
+            "apiVersion": "v1",
+            "kind": "Endpoints",
+            "metadata": {**metadata, "labels": skip},
+            "subsets": [{"addresses": [{"ip": address}], "ports": [port]}],
+        }, {
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
-            "metadata": metadata,
+            "metadata": {**metadata, "labels": {"kubernetes.io/service-name": VISIBILITY}},
             "addressType": "IPv4",
-            "endpoints": [{"addresses": [machine_address()], "conditions": {"ready": True}}],
-            "ports": [{"name": "https", "port": self._visibility, "protocol": "TCP"}],
+            "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+            "ports": [port],
         }
 
     def _create_root(self) -> None:
