@@ -45,7 +45,7 @@ def client_command(socket: str) -> list[str]:
 
 
 def forked_pid(client: int) -> int:
-    """The process that the server has forked for a client whose standard output is a pipe of its own."""
+    """The process that the server has forked for a client. No other client has the same standard output."""
     (forked,) = (pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if _writes_for(pid, client))
     return forked
 

@@ -16,7 +16,7 @@ from unit.domain.fake_cluster import FakeCluster, training_job
 
 
 @pytest.mark.parametrize("generation", [1, 2])
-def test_a_new_job_waits_for_those_whose_status_says_that_they_wait_with_their_spec(generation: int) -> None:
+def test_a_new_job_waits_for_jobs_with_quota_exceeded_in_the_status_of_their_spec(generation: int) -> None:
     refused, new = FakeCluster(training_job()), FakeCluster(training_job())
     refused.refusal = Refusal(Reason.QUOTA_EXCEEDED, "exceeded quota: few", None, waits_in_line=True)
     refused.reconcile()

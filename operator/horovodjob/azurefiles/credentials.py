@@ -66,7 +66,7 @@ class Options:
     hosts: tuple[str, ...] = ()
     """Hosts that may have the credentials although only a job names them."""
     uses_environment: bool = True
-    """False in a server, whose environment and sign-in may read more than its user."""
+    """False in a server: its environment and its sign-in can have more rights than its user."""
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
     """Private networks that a server connects to."""
 
