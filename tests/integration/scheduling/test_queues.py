@@ -325,6 +325,7 @@ def test_no_status_waits_for_a_webhook_that_does_not_answer(queue: Queue, kueue:
         job.end("launcher", 0)
         job.wait("Succeeded")
         wait_for("the workers to end", lambda: set(job.pods()) == {"launcher"})
+        job.wait_for_condition("QuotaReleased", status="False")
         waiting = queue.submit("waiting")
         waiting.wait_queued("CreationFailed")
     finally:
