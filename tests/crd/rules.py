@@ -72,11 +72,7 @@ RULES: tuple[Rule, ...] = (
         ONE_OF,
     ),
     Rule({"script": {"path": "/a.py"}}, {"script": {"path": "/a.py"}, "command": None}, ONE_OF),
-    Rule(
-        {"env": [{"name": "HOROVODJOB_NAME"}]},
-        {"env": [{"name": "HOROVOD_CYCLE_TIME"}]},
-        OWN_ENV,
-    ),
+    Rule({"env": [{"name": "HOROVODJOB_NAME"}]}, {"env": [{"name": "HOROVOD_CYCLE_TIME"}]}, OWN_ENV),
     Rule({"env": [{"name": "AZ_BATCHAI_INPUT_X"}]}, {"env": [{"name": "AZ_KEY"}]}, OWN_ENV),
     Rule(
         {"env": [{"name": "TOKEN", "value": "x", "valueFrom": SECRET_KEY}]},
@@ -172,12 +168,9 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern("image", {"image": "my image"}, {"image": "example.org/trainer@sha256:0123"}),
     *(
         Pattern("env[0].name", {"env": [{"name": bad}]}, {"env": [{"name": good}]})
-        for bad, good in (("2ND", "_2nd"), ("A:B", "-a.b-2"), ("A=1", ".a"), ("A B", "A_B"))
+        for bad, good in (("2ND", "_2nd"), ("A=1", "-a.b-2"))
     ),
-    *(
-        Pattern("shmSize", {"shmSize": bad}, {"shmSize": good})
-        for bad, good in (("1 GB", "1.5Gi"), ("-1", 2), ("1e", "1e3"))
-    ),
+    *(Pattern("shmSize", {"shmSize": bad}, {"shmSize": good}) for bad, good in (("1 GB", "1.5Gi"), ("-1", 2))),
     *(
         Pattern("mpi.prefix", {"mpi": {"prefix": bad}}, {"mpi": {"prefix": good}})
         for bad, good in (("opt/openmpi", "/opt/openmpi"), ("/a:/b", "/"), ("/opt/open mpi", "/opt/openmpi-4.1.4/"))

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.api_client import JOBS, ROOT, Api, ApiError, Object, job
+from support.api_client import JOBS, ROOT, Api, Object, job
 from support.gitops.health import GITOPS
 from support.invariants import kstatus
 
 EXAMPLES = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
 SUCCEEDED = yaml.safe_load((GITOPS / "argocd" / "testdata" / "succeeded.yaml").read_text())
-FROZEN = "image can change only while the job is suspended: set runPolicy.suspend to true first"
 ENDED = "image cannot change, because the job has ended and never runs again: create a job with another name"
 APPLY = "application/apply-patch+yaml"
 
@@ -56,21 +55,6 @@ def test_applied_manifests_have_no_diff(api: Api, manifests: Path, options: tupl
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_changed_manifest_is_rejected_with_the_documented_message(api: Api, finished_job: Object) -> None:
-    assert_rejected(api, job("running-in-git"), FROZEN)
-    assert_rejected(api, finished_job, ENDED)
-
-
-def assert_rejected(api: Api, manifest: Object, message: str) -> None:
-    """The API server rejects another image in the manifest, with a message of the page on GitOps."""
-    apply_manifest(api, manifest)
-    with pytest.raises(ApiError) as refused:
-        apply_manifest(api, {**manifest, "spec": {**manifest["spec"], "image": "trainer:2"}})
-    assert refused.value.status == 403  # after 422, Flux with `force` and `kubectl apply --force` delete the job
-    assert message in refused.value.message
-    assert message in " ".join((ROOT / "docs" / "gitops.md").read_text().split())
-
-
 def test_a_finished_job_cannot_be_replaced_and_runs_again_with_force(
     api: Api, finished_job: Object, tmp_path: Path
 ) -> None:
@@ -92,14 +76,3 @@ def test_a_suspension_stays_unless_the_manifest_has_the_field(api: Api, written:
     apply_manifest(api, body)
     api.patch(f"{JOBS.format('default')}/{body['metadata']['name']}", {"spec": {"runPolicy": {"suspend": True}}})
     assert apply_manifest(api, body)["spec"]["runPolicy"]["suspend"] is kept
-
-
-def test_the_health_script_is_added_to_the_settings_of_argo_cd(api: Api) -> None:
-    settings = "/api/v1/namespaces/argocd/configmaps"
-    api.create("/api/v1/namespaces", namespace("argocd"))
-    api.create(settings, {"metadata": {"name": "argocd-cm"}, "data": {"url": "https://argocd.example.com"}})
-    file = str(GITOPS / "argocd" / "argocd-cm.yaml")
-    done = api.kubectl("apply", "--server-side", "--field-manager=horovodjob", "-f", file)
-    assert done.returncode == 0, done.stderr
-    data = api.get(f"{settings}/argocd-cm")["data"]
-    assert data.keys() == {"url", "resource.customizations.health.horovodjob.dev_HorovodJob"}

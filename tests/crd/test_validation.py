@@ -84,7 +84,7 @@ def test_every_rule_of_the_schema_is_in_the_table() -> None:
     assert [message for message in messages(spec_schema()) if not any(rule.words in message for rule in RULES)] == []
 
 
-@pytest.mark.parametrize(("replicas", "length"), [(1, 54), (11, 53), (10000, 51)])
+@pytest.mark.parametrize(("replicas", "length"), [(1, 54), (11, 53)])
 def test_the_last_workers_name_may_have_63_characters(api: Api, jobs: str, replicas: int, length: int) -> None:
     worker = {"replicas": replicas, "gpus": 0}
     api.create(f"{jobs}?dryRun=All", job("n" * length, worker=worker))

@@ -112,6 +112,10 @@ def test_jobs_survive_an_upgrade_of_the_crd_and_its_rollback(api: Api, jobs: str
         api.create(f"{jobs}?fieldValidation=Strict", {**job(f"kept-{name}"), "spec": pruned(spec, parts["spec"])})
         api.patch(f"{jobs}/kept-{name}/status", {"status": pruned(STATUS, parts["status"])})
     before = {name: api.get(f"{jobs}/kept-{name}") for name in SPECS}
+    late = f"{jobs}/changed-late"  # after its end, which the previous release allowed
+    api.create(jobs, {**job("changed-late"), "spec": SPECS["elastic"] | {"runPolicy": {"suspend": True}}})
+    api.patch(f"{late}/status", {"status": pruned(STATUS, parts["status"]) | {"phase": "Succeeded"}})
+    api.patch(f"{late}/scale", {"spec": {"replicas": 3}})
 
     serve(api, PRESENT, jobs)
     for name, old in before.items():
@@ -124,6 +128,12 @@ def test_jobs_survive_an_upgrade_of_the_crd_and_its_rollback(api: Api, jobs: str
         assert changed["spec"] == old["spec"] | {"image": "trainer:2", "runPolicy": policy}
         assert changed["status"] == STATUS | {"attempt": 3}
         before[name] = changed
+    assert api.patch(f"{late}/status", {"status": {"observedGeneration": 2}})["status"]["observedGeneration"] == 2
+    assert api.patch(late, {"metadata": {"labels": {"team": "a"}}})["spec"]["worker"]["replicas"] == 3
+    for target, body in ((late, {"image": "trainer:2"}), (f"{late}/scale", {"replicas": 2})):
+        with pytest.raises(ApiError, match="the job has ended and never runs again"):
+            api.patch(target, {"spec": body})
+    api.delete(late)
 
     serve(api, PREVIOUS, jobs)
     for name, new in before.items():
@@ -132,22 +142,3 @@ def test_jobs_survive_an_upgrade_of_the_crd_and_its_rollback(api: Api, jobs: str
             assert api.get(path)[part] == pruned(new[part], parts[part])
         assert api.patch(path, {"metadata": {"labels": {"team": "b"}}})["spec"] == api.get(path)["spec"]
         api.delete(path)
-
-
-def test_a_job_that_changed_after_its_end_under_the_previous_release_is_final_and_its_status_can_be_written(
-    api: Api, jobs: str, releases: None
-) -> None:
-    serve(api, PREVIOUS, jobs)
-    path = f"{jobs}/changed-late"
-    api.create(jobs, {**job("changed-late"), "spec": SPECS["elastic"] | {"runPolicy": {"suspend": True}}})
-    status = pruned(STATUS, schema(PREVIOUS)["properties"]["status"]) | {"phase": "Succeeded"}
-    api.patch(f"{path}/status", {"status": status})
-    api.patch(f"{path}/scale", {"spec": {"replicas": 3}})
-
-    serve(api, PRESENT, jobs)
-    assert api.patch(f"{path}/status", {"status": {"observedGeneration": 2}})["status"]["observedGeneration"] == 2
-    assert api.patch(path, {"metadata": {"labels": {"team": "a"}}})["spec"]["worker"]["replicas"] == 3
-    for target, body in ((path, {"image": "trainer:2"}), (f"{path}/scale", {"replicas": 2})):
-        with pytest.raises(ApiError, match="the job has ended and never runs again"):
-            api.patch(target, {"spec": body})
-    api.delete(path)
