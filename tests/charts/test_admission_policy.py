@@ -79,9 +79,8 @@ def refusal(request: Callable[..., Any], *arguments: Any) -> str:
     return str(error.value)
 
 
+# The base as it is: tests/integration.
 INSTALLATIONS: dict[str, Object | str] = {
-    "base": {},
-    "base in another namespace": {"namespace": "ml-system"},
     "base with a prefix in another namespace": {"namespace": "ml-system", "namePrefix": "ml-"},
     "chart in another namespace": "ml-system",
 }

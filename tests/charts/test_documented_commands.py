@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from horovodjob_release.version import project_version
-from support.api_client import JOBS, ROOT, Api, Object, binary, wait_for
+from support.api_client import JOBS, ROOT, Api, binary, wait_for
 from support.helm import HELM4
 from support.servers import Registry
 from support.tutorial import page
+from unit.mpijob.test_conversion import MPIJOB
 
 DOCS = ROOT / "docs"
 
@@ -38,7 +39,8 @@ def follow(api: Api, tmp_path: Path) -> Callable[[str], str]:
         return page.run_script(script, tmp_path, user)
 
     for name in ("team-a", "training"):
-        run(f"kubectl create namespace {name} --dry-run=client --output=yaml | kubectl apply --filename -")
+        if not api.find(f"/api/v1/namespaces/{name}"):
+            api.create("/api/v1/namespaces", {"metadata": {"name": name}})
     return run
 
 
@@ -134,7 +136,7 @@ def test_a_schedule_is_installed_and_a_run_is_started_by_hand(
     assert follow(ended.replace("digits", "nightly")).endswith("Succeeded")
 
 
-def test_the_chart_goes_through_a_registry(follow: Callable[[str], str], tmp_path: Path) -> None:
+def test_the_chart_goes_through_a_registry_and_gets_a_dashboard_for_a_viewer(follow: Callable[[str], str]) -> None:
     registry = Registry("127.0.0.1")
     pushed, installed = page.blocks(DOCS / "install.md", "sh", "Charts in a registry")
     login = "helm registry login ${IMAGE_REGISTRY%%/*}\n"
@@ -147,8 +149,15 @@ def test_the_chart_goes_through_a_registry(follow: Callable[[str], str], tmp_pat
         # Nothing runs the pods, for which the command waits.
         script = installed.replace("--wait", "--plain-http --take-ownership --force-conflicts")
         assert "STATUS: deployed" in follow(f"export IMAGE_REGISTRY={registry.address}\n{script}")
+        enable, viewer = page.blocks(DOCS / "dashboard.md", "sh", "In the cluster")
+        (command,) = (line for line in enable.splitlines() if line.startswith("helm upgrade"))
+        follow(command)
+        found = follow("kubectl -n horovodjob-system get service horovodjob-operator-dashboard -o name")
+        assert found == "service/horovodjob-operator-dashboard\n"
+        assert len(follow(viewer).split()[-1]) > 100
     finally:
         follow("helm uninstall horovodjob-operator --namespace horovodjob-system --ignore-not-found")
+        follow("kubectl delete rolebinding,serviceaccount anna --ignore-not-found")
 
 
 def test_the_chart_is_applied_without_a_release(follow: Callable[[str], str]) -> None:
@@ -205,48 +214,12 @@ def image_of_operator(api: Api) -> str:
     return str(container["image"])
 
 
-def test_the_dashboard_is_added_and_a_viewer_gets_a_token(follow: Callable[[str], str]) -> None:
-    enable, viewer = page.blocks(DOCS / "dashboard.md", "sh", "In the cluster")
-    (command,) = (line for line in enable.splitlines() if line.startswith("helm upgrade"))
-    install = "helm install horovodjob-operator charts/horovodjob-operator --namespace horovodjob-system"
-    follow(f"{install} --create-namespace --take-ownership --force-conflicts")
-    try:
-        follow(command)
-        found = follow("kubectl -n horovodjob-system get service horovodjob-operator-dashboard -o name")
-        assert found == "service/horovodjob-operator-dashboard\n"
-        assert len(follow(viewer).split()[-1]) > 100
-    finally:
-        follow("helm uninstall horovodjob-operator --namespace horovodjob-system --ignore-not-found")
-        follow("kubectl delete rolebinding,serviceaccount anna --ignore-not-found")
-
-
 def test_the_account_of_pull_requests_gets_a_token(follow: Callable[[str], str]) -> None:
     (script,) = page.blocks(DOCS / "gitops.md", "sh", "Check a pull request")
     try:
         assert len(follow(script).split()[-1]) > 100
     finally:
         follow("kubectl delete -f manifests/gitops/pull-requests/account.yaml --ignore-not-found")
-
-
-MPIJOB: Object = {
-    "apiVersion": "kubeflow.org/v2beta1",
-    "kind": "MPIJob",
-    "metadata": {"name": "train"},
-    "spec": {
-        "mpiReplicaSpecs": {
-            "Launcher": {
-                "template": {
-                    "spec": {
-                        "containers": [
-                            {"name": "mpi", "image": "trainer:1", "command": ["mpirun", "python", "train.py"]}
-                        ]
-                    }
-                }
-            },
-            "Worker": {"replicas": 2, "template": {"spec": {"containers": [{"name": "mpi", "image": "trainer:1"}]}}},
-        }
-    },
-}
 
 
 def test_an_mpijob_of_the_cluster_is_converted(follow: Callable[[str], str], api: Api) -> None:
@@ -257,7 +230,7 @@ def test_an_mpijob_of_the_cluster_is_converted(follow: Callable[[str], str], api
     spec = {"group": "kubeflow.org", "scope": "Namespaced", "names": names, "versions": [version]}
     api.create(definitions, {"metadata": {"name": "mpijobs.kubeflow.org"}, "spec": spec})
     try:
-        given = json.dumps(MPIJOB)
+        given = json.dumps({**MPIJOB, "metadata": {"name": "train"}})
         wait_for("the MPIJob", lambda: api.kubectl("apply", "-f", "-", stdin=given).returncode == 0)
         follow(page.blocks(DOCS / "migration-mpijob.md", "sh")[0])
         assert api.get(f"{JOBS.format('default')}/train")["spec"]["worker"]["replicas"] == 2

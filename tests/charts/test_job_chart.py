@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from charts.readme import documented_values, readme
+from crd.every_field import WHOLE
 from horovodjob.api.chart import values_schema_json
 from horovodjob.api.crd import schema_of
 from horovodjob.api.spec import HorovodJobSpec
@@ -23,64 +25,26 @@ EXAMPLES = ROOT / "manifests" / "examples"
 COLLECTION = JOBS.format("default")
 MINIMAL: Object = {"image": "trainer:1", "command": ["train"]}
 NAMES = (f"run{number}" for number in itertools.count())
-# A value for each field of the spec that can be combined with the others.
-FIELDS: Object = {
-    "image": "trainer:1",
-    "imagePullPolicy": "Always",
-    "imagePullSecrets": [{"name": "registry"}],
-    "launcherCommand": ["mpirun", "train"],
-    "envFrom": [{"configMapRef": {"name": "settings"}}],
-    "worker": {
-        "replicas": 2,
-        "gpus": 0,
-        "slots": 2,
-        "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
-        "template": {"spec": {"hostname": "", "volumes": [{"name": "tmp", "emptyDir": {}}]}},
-    },
-    "launcher": {"asWorker": True},
-    "mpi": {"implementation": "MPICH", "args": ["-prepend-rank"]},
-    "pool": "gpunp",
-    "spot": True,
+OTHER_FIELDS = {"script", "launcherCommand", "env", "elastic"}
+# A value for each field of the spec that can be combined with the others, empty ones and a large number among them.
+FIELDS: Object = {name: value for name, value in WHOLE.items() if name not in OTHER_FIELDS} | {
     "nodeSelector": {"disk": ""},
-    "tolerations": [{"key": "sku", "operator": "Exists"}],
-    "priorityClassName": "low",
-    "serviceAccountName": "trainer",
-    "podSecurity": "Baseline",
-    "azureFiles": [{"name": "a", "account": "account", "share": "share", "readOnly": True, "mountOptions": ["a=1"]}],
     "volumes": [{"name": "tmp", "emptyDir": {}}],
-    "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
-    "shmSize": "1Gi",
-    "preparation": {"command": "true", "timeoutSeconds": 60},
-    "inputs": [{"id": "A", "path": "/data"}],
     "outputs": [{"id": "A", "pathPrefix": "/data", "pathSuffix": ""}],
-    "logs": {"pathPrefix": "/data"},
-    "network": {"service": True, "isolate": False},
-    "scheduling": {"gang": "Volcano", "timeoutSeconds": 60, "avoidFailedNodes": False},
-    "runPolicy": {
-        "suspend": True,
-        "backoffLimit": 0,
-        "onWorkerLoss": "Fail",
-        "cleanPodPolicy": "All",
-        "activeDeadlineSeconds": 1000000,
-        "progressDeadlineSeconds": 1800,
-        "failOnExitCodes": [2, 64],
-        "ttlSecondsAfterFinished": 0,
-        "terminate": False,
-        "managedBy": "example.com/controller",
-    },
-    "managedBy": "example.com/controller",
+    "runPolicy": WHOLE["runPolicy"] | {"activeDeadlineSeconds": 1000000, "backoffLimit": 0},
 }
-OTHER_FIELDS = {"script", "command", "env", "elastic"}
 
 
 @pytest.fixture(scope="module")
-def rendered(helm4: Helm, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Object], Object]:
+def rendered(helm4: Helm) -> Callable[[Object], Object]:
     """The job that `helm template` renders from values."""
-    file = tmp_path_factory.mktemp("values") / "values.yaml"
+
+    @functools.cache
+    def template(values: str) -> str:
+        return helm4("template", "train", str(CHART), "--values=-", stdin=values)
 
     def render(values: Object) -> Object:
-        file.write_text(json.dumps(values))
-        made: Object = yaml.safe_load(helm4("template", "train", str(CHART), "--values", str(file)))
+        made: Object = yaml.safe_load(template(json.dumps(values)))
         return made
 
     return render
@@ -136,10 +100,10 @@ def with_server_defaults(api: Api, given: Object) -> Object:
     return api.create(f"{COLLECTION}?dryRun=All&fieldValidation=Strict", given)
 
 
-def test_a_value_that_is_null_or_absent_is_left_to_the_resource(helm: Helm, api: Api) -> None:
+def test_a_value_that_is_null_or_absent_is_left_to_the_resource(helm4: Helm, api: Api) -> None:
     nulls = dict.fromkeys(yaml.safe_load((CHART / "values.yaml").read_text())) | {"command": ["train"]}
     for values in (nulls, nulls | {"queue": "gpus"}, {"command": ["train"]}):
-        made = yaml.safe_load(helm("template", "train", str(CHART), "--values=-", stdin=json.dumps(values)))
+        made = yaml.safe_load(helm4("template", "train", str(CHART), "--values=-", stdin=json.dumps(values)))
         plain = job(image="", command=["train"], worker=None)
         assert with_server_defaults(api, made)["spec"] == with_server_defaults(api, plain)["spec"]
 
@@ -156,15 +120,16 @@ def test_names_fit_or_are_refused_and_stay_strings(helm4: Helm, rendered: Callab
     assert (name[:46], len(name)) == ("a" * 45 + "-", 54), "room for the hash"
 
 
-@pytest.mark.parametrize(("where", "number"), [("parameters", 9007199254740993), ("env", -9007199254740995)])
-def test_a_number_that_helm_reads_inexactly_is_refused(where: str, number: int, helm: Helm) -> None:
-    def given(value: object) -> str:
-        return json.dumps({**MINIMAL, where: {"SEED": value}})
-
-    refusal = helm.refusal("template", "train", str(CHART), "--values=-", stdin=given(number))
-    assert f"{where}.SEED is" in refusal
-    assert "quote it" in refusal
-    assert str(number) in helm("template", "train", str(CHART), "--values=-", stdin=given(str(number)))
+def test_a_number_that_helm_reads_inexactly_is_refused(helm: Helm) -> None:
+    numbers = {"parameters": 9007199254740993, "env": -9007199254740995}
+    for where, number in numbers.items():
+        given = json.dumps({**MINIMAL, where: {"SEED": number}})
+        refusal = helm.refusal("template", "train", str(CHART), "--values=-", stdin=given)
+        assert f"{where}.SEED is" in refusal
+        assert "quote it" in refusal
+    quoted = {where: {"SEED": str(number)} for where, number in numbers.items()}
+    made = helm("template", "train", str(CHART), "--values=-", stdin=json.dumps(MINIMAL | quoted))
+    assert [number for number in numbers.values() if str(number) not in made] == []
 
 
 def test_parameters_and_variables_keep_their_numbers(rendered: Callable[[Object], Object]) -> None:
@@ -177,15 +142,10 @@ def test_parameters_and_variables_keep_their_numbers(rendered: Callable[[Object]
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ("workers.replicas=2", "workers"),
-        ("worker.replicas=many", "/worker/replicas"),
-        ("env.2ND=a", "'/env': additional properties '2ND'"),
-        ("env.A.valueFrm.a=1", "valueFrm"),
         ("run=2", "run has an effect only on a name with a hash: set nameSuffixHash too"),
         ("command=null", "exactly one of script, command and launcherCommand; set are: none"),
         ("script.path=a.py", "exactly one of script, command and launcherCommand; set are: command, script"),
         ("priority=urgent", "priority has an effect only in a queue: set queue too"),
-        ("labels.team=a b", "/labels/team"),
         (
             r"labels.app\.kubernetes\.io/name=a",
             "labels has the key app.kubernetes.io/name, which the chart sets: remove it",
@@ -195,6 +155,13 @@ def test_parameters_and_variables_keep_their_numbers(rendered: Callable[[Object]
 def test_invalid_values_are_rejected_with_their_name(values: str, words: str, helm4: Helm) -> None:
     minimal = ("--set", "image=trainer:1,command={train}")
     assert words in helm4.refusal("template", "train", str(CHART), *minimal, "--set", values)
+
+
+def test_values_that_the_schema_does_not_have_are_rejected_with_their_paths(helm4: Helm) -> None:
+    wrong = ("workers.replicas=2", "worker.replicas=many", "env.2ND=a", "env.A.valueFrm.a=1", "labels.team=a b")
+    refusal = helm4.refusal("template", "train", str(CHART), *(word for each in wrong for word in ("--set", each)))
+    words = ("'workers'", "/worker/replicas", "'/env': additional properties '2ND'", "valueFrm", "/labels/team")
+    assert [word for word in words if word not in refusal] == []
 
 
 class Release:
@@ -231,12 +198,16 @@ class Release:
         self.api.patch(f"{self.path}/status", {"status": status})
 
 
-@pytest.fixture
-def release(helm: Helm, api: Api) -> Release:
+def install(helm: Helm, api: Api) -> Release:
     """A job as a release."""
     made = Release(helm, api, next(NAMES))
     made.helm("install", made.name, str(CHART), *made.values(parameters={"lr": 1}))
     return made
+
+
+@pytest.fixture
+def release(helm4: Helm, api: Api) -> Release:
+    return install(helm4, api)
 
 
 def condition(kind: str, status: str) -> Object:
@@ -245,7 +216,10 @@ def condition(kind: str, status: str) -> Object:
     return {"type": kind, "status": status, "observedGeneration": 1, **words}
 
 
-def test_an_upgrade_of_a_running_job_is_rejected_with_the_mutable_fields(release: Release) -> None:
+def test_an_upgrade_of_a_job_that_runs_or_has_ended_is_rejected_with_the_fields_and_its_removal_deletes_the_job(
+    helm: Helm, api: Api
+) -> None:
+    release = install(helm, api)
     release.report("Running")
     changes: Object = {"image": "trainer:2", "worker": {"replicas": 2}, "parameters": {"lr": 2}}
     refusal = release.refusal(**changes)
@@ -256,6 +230,13 @@ def test_an_upgrade_of_a_running_job_is_rejected_with_the_mutable_fields(release
     assert release.refusal("--dry-run=server", **changes) == refusal
     release.upgrade(parameters={"lr": 1}, runPolicy={"ttlSecondsAfterFinished": 60})
     assert release.spec["runPolicy"]["ttlSecondsAfterFinished"] == 60
+    release.report("Failed")
+    refusal = release.refusal(image="trainer:2", parameters={"lr": 1}, runPolicy={"suspend": True})
+    assert "has ended (Failed) and never runs again, so these fields cannot change: image." in refusal
+    assert f"helm uninstall {release.name} --namespace default" in refusal
+    release.upgrade(parameters={"lr": 1})
+    release.helm("uninstall", release.name)
+    wait_for("the job to be deleted", lambda: not release.api.find(release.path))
 
 
 def test_an_upgrade_changes_a_suspended_job_scales_an_elastic_one_and_leaves_what_somebody_has_decided(
@@ -287,16 +268,6 @@ def test_an_upgrade_changes_a_suspended_job_scales_an_elastic_one_and_leaves_wha
     assert release.spec["runPolicy"]["terminate"]
 
 
-def test_an_upgrade_of_a_finished_job_is_rejected_and_its_removal_deletes_the_job(release: Release) -> None:
-    release.report("Failed")
-    refusal = release.refusal(image="trainer:2", runPolicy={"suspend": True})
-    assert "has ended (Failed) and never runs again, so these fields cannot change: command, image." in refusal
-    assert f"helm uninstall {release.name} --namespace default" in refusal
-    release.upgrade(parameters={"lr": 1})
-    release.helm("uninstall", release.name)
-    wait_for("the job to be deleted", lambda: not release.api.find(release.path))
-
-
 HASHED: Object = {**MINIMAL, "nameSuffixHash": True}
 ELASTIC: Object = {**HASHED, "elastic": {"minReplicas": 1, "maxReplicas": 4}, "worker": {"replicas": 2}}
 
@@ -309,10 +280,12 @@ ELASTIC: Object = {**HASHED, "elastic": {"minReplicas": 1, "maxReplicas": 4}, "w
         (HASHED, {"run": "2"}, True),
         (ELASTIC, {"elastic": {"minReplicas": 1, "maxReplicas": 5}}, True),
         (ELASTIC, {"worker": {"replicas": 3}}, False),
-        (HASHED, {"runPolicy": {"suspend": True}}, False),
-        (HASHED, {"runPolicy": {"terminate": True, "ttlSecondsAfterFinished": 60}}, False),
-        (HASHED, {"worker": {"replicas": 1}, "podSecurity": "Restricted"}, False),
-        (HASHED, {"queue": "gpus", "priority": "urgent", "labels": {"team": "a"}}, False),
+        (HASHED, {"runPolicy": {"suspend": True, "terminate": True, "ttlSecondsAfterFinished": 60}}, False),
+        (
+            HASHED,
+            {"worker": {"replicas": 1}, "podSecurity": "Restricted", "queue": "gpus", "labels": {"a": "b"}},
+            False,
+        ),
     ],
 )
 def test_the_hash_of_a_name_changes_with_what_is_frozen(

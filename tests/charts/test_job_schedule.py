@@ -85,10 +85,10 @@ def test_the_times_of_a_schedule_are_checked_at_its_installation(helm4: Helm, na
         helm4("uninstall", "wrong", "-n", namespace)
 
 
-def test_the_schedule_has_only_what_is_set_and_the_rights_to_create_and_patch_jobs(helm: Helm) -> None:
+def test_the_schedule_has_only_what_is_set_and_the_rights_to_create_and_patch_jobs(helm4: Helm) -> None:
     fields = yaml.safe_load((CHART / "values.yaml").read_text())["schedule"]
     for schedule in (CRON, {**dict.fromkeys(fields), **CRON}):
-        objects = rendered(helm, schedule=schedule)
+        objects = rendered(helm4, schedule=schedule)
         spec = objects["CronJob"]["spec"]
         assert set(spec) == {"schedule", "concurrencyPolicy", "jobTemplate"}
         assert spec["concurrencyPolicy"] == "Forbid"
@@ -141,10 +141,10 @@ def test_invalid_values_are_refused_with_their_name(values: Object, words: str, 
     assert words in helm4.refusal("template", "nightly", str(CHART), "--values=-", stdin=json.dumps(values))
 
 
-def test_a_release_of_a_job_does_not_become_a_schedule_which_would_delete_the_job(helm: Helm, api: Api) -> None:
-    name = f"once-{helm.program}"
+def test_a_release_of_a_job_does_not_become_a_schedule_which_would_delete_the_job(helm4: Helm, api: Api) -> None:
+    name = "once"
     plain = ("--set", "image=trainer:1,command={train}")
-    helm("install", name, str(CHART), *plain)
-    refusal = helm.refusal("upgrade", name, str(CHART), *plain, "--set", "schedule.cron=@daily")
+    helm4("install", name, str(CHART), *plain)
+    refusal = helm4.refusal("upgrade", name, str(CHART), *plain, "--set", "schedule.cron=@daily")
     assert f"HorovodJob default/{name} belongs to this release" in refusal
     assert api.find(f"{COLLECTION}/{name}")

@@ -150,32 +150,25 @@ def expanded(value: str, variables: Mapping[str, str]) -> str:
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_chart_and_manifests_contain_the_same_objects_and_the_server_accepts_them(
-    variant: Variant, api: Api, helm4: Helm, tmp_path: Path
-) -> None:
+def test_chart_and_manifests_contain_the_same_objects(variant: Variant, api: Api, helm4: Helm, tmp_path: Path) -> None:
     # kustomize cannot set the registry of the images of jobs: an overlay names them, see docs/install.md.
     (tmp_path / "values.yaml").write_text(json.dumps({"jobDefaults": {"image": None}, **variant.values}))
     options = ("--namespace", SYSTEM, "--values", str(tmp_path / "values.yaml"))
     chart = comparable(helm4("template", "horovodjob-operator", str(CHART), *options))
-    rendered = kustomized(api, variant, tmp_path)
-    manifests = comparable(rendered)
+    manifests = comparable(kustomized(api, variant, tmp_path))
     assert sorted(chart) == sorted(manifests)
     for key, expected in manifests.items():
         assert chart[key] == expected
-    if variant.components != ("monitoring",):  # the cluster has no definitions of the Prometheus operator
-        apply(api, rendered)
 
 
-def apply(api: Api, rendered: str) -> None:
-    """Applies objects, which Pod Security restricted admits."""
+def test_the_server_accepts_all_components_together_and_each_is_tested(api: Api, tmp_path: Path) -> None:
+    components = {name for each in VARIANTS for name in each.components}
+    assert {path.name for path in COMPONENTS.iterdir()} == components
     api.kubectl("create", "namespace", "training")
+    # The cluster has no definitions of the Prometheus operator.
+    rendered = kustomized(api, Variant(tuple(sorted(components - {"monitoring"})), {}), tmp_path)
     done = api.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=rendered)
     assert (done.returncode, "would violate" in done.stderr) == (0, False), done.stderr
-
-
-def test_components_can_be_combined_and_each_is_tested(api: Api, tmp_path: Path) -> None:
-    apply(api, kustomized(api, Variant(("ha", "namespaced", "workload-identity", "network-policy"), {}), tmp_path))
-    assert {path.name for path in COMPONENTS.iterdir()} == {name for each in VARIANTS for name in each.components}
 
 
 # An overlay with both `namespace` and `namespaced` would move the Role out of the namespace of the jobs.

@@ -247,7 +247,6 @@ def test_an_operator_of_namespaces_with_a_label_reads_namespaces(helm4: Helm) ->
 
 CONTRADICTIONS = {
     '{"metrics": {"prometheusRule": {"enabled": true}}}': "or metrics.prometheusRule.selector for a scrape",
-    '{"metrics": {"podMonitor": {"labels": {"helm.sh/chart": "a"}}}}': "podMonitor.labels has the label helm.sh/chart",
     '{"metrics": {"tls": {"enabled": false, "certManager": {"enabled": true}}}}': "are served over plain HTTP: set",
     '{"extraContainers": [{"name": "a"}], "extraInitContainers": [{"name": "a"}]}': "has a twice: remove one of them",
     '{"watchNamespaceSelector": "a", "watchNamespaces": ["b"]}': "are both set",
@@ -263,10 +262,8 @@ CONTRADICTIONS = {
     '{"extraEnv": [{"name": "HOROVODJOB_OPERATOR_LOG_LEVEL"}]}': "LOG_LEVEL, which the chart sets: use the value",
     '{"extraEnv": [{"name": "A", "value": "", "valueFrom": {"fieldRef": {}}}]}': "both value and valueFrom for A",
     '{"metrics": {"podMonitor": {"endpoint": {"interval": "1s"}}}}': "metrics.podMonitor.endpoint has interval, which",
-    '{"metrics": {"authorization": false, "tls": {"secretName": "a"}}}': "are served over plain HTTP: set metrics.",
     '{"dnsPolicy": "None"}': "needs a name server: set dnsConfig.nameservers",
     '{"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}': "remove the value, or set",
-    '{"extraVolumes": [{"name": "tmp"}]}': "extraVolumes has tmp, which the chart sets",
 }
 
 
@@ -309,7 +306,6 @@ def test_an_operator_of_some_namespaces_can_have_a_cluster_role(helm4: Helm) -> 
 @pytest.mark.parametrize(
     ("values", "reviews"),
     [
-        ("operator.progress=true,metrics.authorization=true,watchNamespaces={a}", set(REVIEWS)),
         ("operator.progress=true,metrics.authorization=false", {"tokenreviews"}),
         ("operator.progress=false,metrics.authorization=false,watchNamespaces={a}", set()),
     ],
@@ -324,26 +320,6 @@ def test_the_operator_has_the_rights_to_reviews_that_its_features_need(
     assert bound <= {each["metadata"]["name"] for each in objects if each["kind"] == "ClusterRole"}
 
 
-@pytest.mark.parametrize(("kind", "value"), [("PodMonitor", "podMonitor"), ("ServiceMonitor", "serviceMonitor")])
-def test_a_monitor_sends_the_token_of_a_service_account_that_may_only_read_the_metrics(
-    helm4: Helm, kind: str, value: str
-) -> None:
-    objects = helm4.objects("x", str(CHART), "--set", f"metrics.{value}.enabled=true")
-    spec = of_kind(objects, kind)["spec"]
-    (endpoint,) = spec.get("endpoints") or spec["podMetricsEndpoints"]
-    secret = of_kind(objects, "Secret")
-    assert endpoint["authorization"]["credentials"] == {"name": secret["metadata"]["name"], "key": "token"}
-    account = secret["metadata"]["annotations"]["kubernetes.io/service-account.name"]
-    roles = [
-        each["roleRef"]["name"]
-        for each in objects
-        if each["kind"].endswith("Binding") and each.get("subjects", [{}])[0].get("name") == account
-    ]
-    assert roles == ["x-horovodjob-operator-metrics-reader"]
-    role = next(each for each in objects if each["kind"] == "ClusterRole" and each["metadata"]["name"] == roles[0])
-    assert role["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
-
-
 MONITORS = "metrics.podMonitor.enabled=true,metrics.serviceMonitor.enabled=true"
 
 
@@ -354,10 +330,32 @@ def endpoints(objects: list[Object]) -> list[Object]:
     return [pods, services]
 
 
-def test_the_rules_select_the_label_job_of_both_monitors(helm4: Helm) -> None:
+def test_monitors_send_a_token_that_may_only_read_the_metrics_and_the_rules_select_their_label_job(helm4: Helm) -> None:
     own = "metrics.prometheusRule.enabled=true,metrics.serviceMonitor.endpoint.relabelings[0].targetLabel=mine"
     objects = helm4.objects("x", str(CHART), "--namespace", "a", "--set", f"{MONITORS},{own}")
     of_pods, of_service = endpoints(objects)
+    secret = of_kind(objects, "Secret")
+    (container,) = of_kind(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    (service,) = (each for each in objects if each["kind"] == "Service" and "metrics" in each["metadata"]["name"])
+    settings = Settings.from_environment(variables(objects))
+    assert not settings.metrics_tls_directory
+    for endpoint in (of_pods, of_service):
+        assert endpoint["authorization"]["credentials"] == {"name": secret["metadata"]["name"], "key": "token"}
+        name, port = endpoint["port"], settings.metrics_tls_port
+        assert {"name": name, "containerPort": port} in container["ports"]
+        assert service["spec"]["ports"] == [{"name": name, "port": port, "targetPort": name}]
+        # A self-signed certificate cannot be verified.
+        assert (endpoint["scheme"], endpoint["tlsConfig"]) == ("https", {"insecureSkipVerify": True})
+    account = secret["metadata"]["annotations"]["kubernetes.io/service-account.name"]
+    roles = [
+        each["roleRef"]["name"]
+        for each in objects
+        if each["kind"].endswith("Binding") and each.get("subjects", [{}])[0].get("name") == account
+    ]
+    assert roles == ["x-horovodjob-operator-metrics-reader"]
+    role = next(each for each in objects if each["kind"] == "ClusterRole" and each["metadata"]["name"] == roles[0])
+    assert role["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+
     monitor = of_kind(objects, "PodMonitor")["metadata"]
     job = f"{monitor['namespace']}/{monitor['name']}"  # the Prometheus operator gives it to the series of a PodMonitor
     assert "relabelings" not in of_pods
@@ -368,25 +366,11 @@ def test_the_rules_select_the_label_job_of_both_monitors(helm4: Helm) -> None:
     assert [expression for expression in of_operator if f'job="{job}"' not in expression] == []
 
 
-@pytest.mark.parametrize(("values", "port"), [("", 8443), ("metrics.tls.enabled=false", 8080)], ids=["https", "http"])
-def test_monitors_scrape_a_port_that_pods_and_service_have(helm4: Helm, values: str, port: int) -> None:
-    objects = helm4.objects("x", str(CHART), "--set", ",".join(filter(None, (MONITORS, values))))
-    (container,) = of_kind(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
-    (service,) = (each for each in objects if each["kind"] == "Service" and "metrics" in each["metadata"]["name"])
-    settings = Settings.from_environment(variables(objects))
-    assert not settings.metrics_tls_directory
-    for endpoint in endpoints(objects):
-        name = endpoint["port"]
-        assert {"name": name, "containerPort": port} in container["ports"]
-        assert service["spec"]["ports"] == [{"name": name, "port": port, "targetPort": name}]
-        assert port == (settings.metrics_tls_port or settings.http_port)
-        # A self-signed certificate cannot be verified.
-        tls = ("https", {"insecureSkipVerify": True}) if port == 8443 else (None, None)
-        assert (endpoint.get("scheme"), endpoint.get("tlsConfig")) == tls
-
-
-def test_monitors_verify_the_certificate_of_a_secret_that_the_pods_mount(helm4: Helm) -> None:
+def test_monitors_verify_the_certificate_of_a_secret_that_the_pods_mount_in_the_api_group_of_azure_too(
+    helm4: Helm,
+) -> None:
     values = f"{MONITORS},metrics.tls.secretName=own,metrics.podMonitor.endpoint.tlsConfig.serverName=b"
+    values += ",metrics.monitorApiVersion=azmonitoring.coreos.com/v1"
     objects = helm4.objects("x", str(CHART), "--namespace", "a", "--set", values)
     of_pods, of_service = endpoints(objects)
     authority = {"secret": {"name": "own", "key": "ca.crt"}}
@@ -396,6 +380,10 @@ def test_monitors_verify_the_certificate_of_a_secret_that_the_pods_mount(helm4: 
     (volume,) = (each["name"] for each in pod["volumes"] if each.get("secret") == {"secretName": "own"})
     (path,) = (each["mountPath"] for each in pod["containers"][0]["volumeMounts"] if each["name"] == volume)
     assert Settings.from_environment(variables(objects)).metrics_tls_directory == path
+    monitor = of_kind(objects, "PodMonitor")
+    assert monitor["apiVersion"] == "azmonitoring.coreos.com/v1"
+    limits = [monitor["spec"][f"label{part}"] for part in ("Limit", "NameLengthLimit", "ValueLengthLimit")]
+    assert limits == [63, 511, 1023]
 
 
 @pytest.mark.parametrize("issuer", ["", "internal"], ids=["self-signed", "own issuer"])
@@ -424,11 +412,3 @@ def test_without_authorization_monitors_send_no_token_and_the_pods_have_annotati
     assert metadata["annotations"] == {"prometheus.io/scrape": "true", "prometheus.io/port": "8080"}
     protected = of_kind(helm4.objects("x", str(CHART)), "Deployment")
     assert "annotations" not in protected["spec"]["template"]["metadata"]
-
-
-def test_monitors_for_azure_have_its_api_group_and_label_limits(helm4: Helm) -> None:
-    values = "metrics.podMonitor.enabled=true,metrics.monitorApiVersion=azmonitoring.coreos.com/v1"
-    monitor = of_kind(helm4.objects("x", str(CHART), "--set", values), "PodMonitor")
-    assert monitor["apiVersion"] == "azmonitoring.coreos.com/v1"
-    limits = [monitor["spec"][f"label{part}"] for part in ("Limit", "NameLengthLimit", "ValueLengthLimit")]
-    assert limits == [63, 511, 1023]

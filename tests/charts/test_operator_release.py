@@ -197,22 +197,22 @@ def namespace_admin(api: Api) -> str:
 
 
 def test_the_administrator_of_a_namespace_installs_an_operator_for_it(
-    helm: Helm, namespace_admin: str, api: Api
+    helm4: Helm, namespace_admin: str, api: Api
 ) -> None:
     namespace = make_namespace(api)
     binding = ("create", "rolebinding", "admins", "--clusterrole=admin", f"--user={namespace_admin}")
     assert api.kubectl("-n", namespace, *binding).returncode == 0
     values = ("--values", str(NAMESPACE_ADMINS / "values.yaml"), "--set", f"watchNamespaces={{{namespace}}}")
     install = ("install", NAME, str(CHART), "--namespace", namespace, "--kube-as-user", namespace_admin, *values)
-    refused = helm.refusal(*install, "--set", "rbac.clusterRole=")
+    refused = helm4.refusal(*install, "--set", "rbac.clusterRole=")
     assert "attempting to grant RBAC permissions not currently held" in refused
-    helm("uninstall", NAME, "--namespace", namespace, "--ignore-not-found")
-    helm(*install)
+    helm4("uninstall", NAME, "--namespace", namespace, "--ignore-not-found")
+    helm4(*install)
     assert is_allowed(api, namespace, "create", "pods", namespace)
     assert not is_allowed(api, namespace, "create", "pods", "default")
     binding = ("create", "rolebinding", "more", "--clusterrole=cluster-admin", f"--user={namespace_admin}")
     assert "forbidden" in api.kubectl("--as", namespace_admin, "-n", namespace, *binding).stderr
-    helm("uninstall", NAME, "--namespace", namespace, "--kube-as-user", namespace_admin)
+    helm4("uninstall", NAME, "--namespace", namespace, "--kube-as-user", namespace_admin)
 
 
 def test_the_rights_for_operators_of_namespaces_are_those_of_the_operator() -> None:

@@ -1,13 +1,13 @@
 """The policy that demands a queue of each job in the namespaces that an administrator selects."""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from support.api_client import BASE, JOBS, Api, Object, job, wait_for
+from support.api_client import BASE, JOBS, Api, ApiError, Object, job, wait_for
 
 POLICY = BASE.parent / "components" / "queue-policy" / "policy.yaml"
+DRY_RUN = "?dryRun=All"
 QUEUE = "kueue.x-k8s.io/queue-name"
 NAMESPACE = "queue-required"
 TRAIN = f"{JOBS.format(NAMESPACE)}/train"
@@ -22,18 +22,21 @@ def named(name: str, queue: str | None, **spec: object) -> Object:
     return made
 
 
-def error_of(api: Api, *arguments: str, body: Object | None = None) -> str:
-    """The error of a command; empty if there is none."""
-    done = api.kubectl("-n", NAMESPACE, *arguments, stdin=json.dumps(body))
-    return done.stderr if done.returncode else ""
+def error_of(request: Callable[..., object], *arguments: object) -> str:
+    """The error of a request; empty if there is none."""
+    try:
+        request(*arguments)
+    except ApiError as error:
+        return error.message
+    return ""
 
 
-def created(api: Api, body: Object, *options: str) -> str:
-    return error_of(api, "create", "-f", "-", *options, body=body)
+def created(api: Api, body: Object, query: str = "") -> str:
+    return error_of(api.create, f"{JOBS.format(NAMESPACE)}{query}", body)
 
 
 def changed(api: Api, patch: Object, name: str = "train") -> str:
-    return error_of(api, "patch", "hvj", name, "--type=merge", "-p", json.dumps(patch))
+    return error_of(api.patch, f"{JOBS.format(NAMESPACE)}/{name}", patch)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,10 +47,10 @@ def selected_namespace(api: Api) -> Iterator[None]:
     api.create("/api/v1/namespaces", body)
     # Other tests of this API server apply the component, too.
     assert api.kubectl("delete", "--ignore-not-found", "-f", str(POLICY)).returncode == 0
-    wait_for("no policy", lambda: not created(api, named("probe", None), "--dry-run=server"))
+    wait_for("no policy", lambda: not created(api, named("probe", None), DRY_RUN))
     assert created(api, named("old", None, runPolicy={"suspend": True})) == ""
     assert api.kubectl("apply", "-f", str(POLICY)).returncode == 0
-    wait_for("the policy", lambda: NEEDS in created(api, named("probe", None), "--dry-run=server"))
+    wait_for("the policy", lambda: NEEDS in created(api, named("probe", None), DRY_RUN))
     yield
     assert api.kubectl("delete", "-f", str(POLICY)).returncode == 0
     assert api.kubectl("delete", "namespace", NAMESPACE, "--wait=false").returncode == 0
@@ -66,9 +69,7 @@ def test_a_job_without_a_queue_is_refused_in_the_selected_namespace_only(api: Ap
     assert NEEDS in created(api, named("no", queue))
     ended = {"status": {"phase": "Failed", "completionTime": "2026-01-01T00:00:00Z"}}
     assert NEEDS in created(api, named("no", queue) | ended)
-    free = json.dumps(named("free", queue))
-    done = api.kubectl("-n", "default", "create", "--dry-run=server", "-f", "-", stdin=free)
-    assert done.returncode == 0, done.stderr
+    api.create(f"{JOBS.format('default')}{DRY_RUN}", named("free", queue))
 
 
 @pytest.mark.usefixtures("train")
@@ -76,9 +77,11 @@ def test_a_job_keeps_its_queue_or_gets_another_one_until_it_has_ended(api: Api) 
     assert STAYS in changed(api, NO_LABEL)
     assert STAYS in changed(api, {"metadata": {"labels": {QUEUE: ""}}})
     assert changed(api, {"metadata": {"labels": {QUEUE: "other"}}}) == ""
-    removal = json.dumps([{"op": "remove", "path": "/metadata/labels"}])
-    assert STAYS in error_of(api, "patch", "hvj", "train", "--type=json", "-p", removal)
-    assert STAYS in error_of(api, "replace", "-f", "-", body=api.get(TRAIN) | {"metadata": {"name": "train"}})
+    removal = [{"op": "remove", "path": "/metadata/labels"}]
+    assert STAYS in error_of(api.patch, TRAIN, removal, "json")
+    present = api.get(TRAIN)
+    version = {"name": "train", "resourceVersion": present["metadata"]["resourceVersion"]}
+    assert STAYS in error_of(api.replace, TRAIN, present | {"metadata": version})
     # A write of the status changes no labels, whoever may do it.
     api.patch(f"{TRAIN}/status", NO_LABEL)
     assert api.get(TRAIN)["metadata"]["labels"] == {QUEUE: "other"}
