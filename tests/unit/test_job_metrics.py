@@ -255,3 +255,14 @@ def test_a_running_job_has_a_series_with_its_gpus_also_if_it_reports_no_progress
     assert phase_of(cluster) is Phase.RUNNING
     assert list(series([cluster.job], "horovodjob_training_gpus").values()) == [8]
     assert series([cluster.job], "horovodjob_training_progress_ratio") == {}
+
+
+def test_the_oldest_queued_job_of_a_namespace_is_exported() -> None:
+    first, second, running = (FakeCluster(training_job()) for _ in range(3))
+    running.start()
+    first.reconcile()
+    second.wait(60)
+    second.reconcile()
+    found = series([each.job for each in (second, first, running)], "horovodjob_oldest_queued_timestamp_seconds")
+    assert found == {("team",): NOON.timestamp()}
+    assert series([running.job], "horovodjob_oldest_queued_timestamp_seconds") == {}

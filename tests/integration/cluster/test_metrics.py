@@ -1,6 +1,5 @@
 """The operator's metrics and health endpoints: counters, durations, and the lifetime of series."""
 
-import time
 from collections.abc import Callable
 from datetime import datetime
 
@@ -85,54 +84,6 @@ def test_starts_ends_and_restarts_of_jobs_are_counted(restarted_operator: Operat
     assert durations(restarted_operator) == {"queue": 2, "start": 2, "run": 2}
 
 
-def test_a_job_is_in_the_series_of_its_phase_and_the_oldest_of_each_sets_the_age_of_queue_and_start(
-    submit_job: Submit, operator: Operator
-) -> None:
-    def sample(job: Job, name: str) -> float | None:
-        return operator.samples(f"horovodjob_{name}_timestamp_seconds", "namespace").get(job.namespace)
-
-    def since(job: Job) -> float:
-        return datetime.fromisoformat(job.condition("Queued")["lastTransitionTime"]).timestamp()
-
-    late = submit_job("late", scheduling={"timeoutSeconds": 1200}).advance_to("Queued")
-    queued = since(late)
-    wait_for("the next second", lambda: time.time() > queued + 1)
-    soon = submit_job("soon").advance_to("Queued")
-    wait_for("both", lambda: operator.jobs(late.namespace) == {"Queued": 2})
-    wait_for("the first", lambda: sample(late, "oldest_queued") == queued)
-    assert sample(late, "earliest_start_deadline") is None
-    late.advance_to("Starting", since="Queued")
-    wait_for("the second", lambda: (sample(late, "oldest_queued") or 0) > queued)
-    started = since(late)
-    wait_for("its deadline", lambda: sample(late, "earliest_start_deadline") == started + 1200)
-    soon.advance_to("Starting", since="Queued")
-    wait_for("nobody", lambda: sample(late, "oldest_queued") is None)
-    wait_for("the earlier deadline", lambda: sample(late, "earliest_start_deadline") == since(soon) + 600)
-    soon.advance_to("Running", since="Starting")
-    wait_for("the other deadline", lambda: sample(late, "earliest_start_deadline") == started + 1200)
-    assert operator.jobs(late.namespace) == {"Starting": 1, "Running": 1}
-    late.delete()
-    wait_for("no deadline", lambda: sample(late, "earliest_start_deadline") is None)
-    wait_for("one to be forgotten", lambda: operator.jobs(late.namespace) == {"Running": 1})
-
-
-def test_a_stalled_job_is_counted_by_its_reason_until_it_continues_or_is_deleted(
-    submit_job: Submit, operator: Operator
-) -> None:
-    def stalled(job: Job) -> dict[str, float]:
-        return operator.samples("horovodjob_jobs_stalled", "reason", namespace=job.namespace)
-
-    template = {"template": {"spec": {"containers": "x"}}}
-    jobs = [submit_job(name, worker={"replicas": 1, "gpus": 0, **template}) for name in ("first", "second")]
-    failed = submit_job("failed", runPolicy={"terminate": True})
-    failed.wait("Failed")
-    wait_for("both", lambda: stalled(failed) == {"InvalidSpec": 2})
-    jobs[0].suspend()
-    wait_for("one", lambda: stalled(failed) == {"InvalidSpec": 1})
-    jobs[1].delete()
-    wait_for("none", lambda: stalled(failed) == {})
-
-
 def test_a_job_that_changes_while_its_retry_is_delayed_waits_in_the_work_queue(
     restarted_operator: Operator, submit_job: Submit, api: Api
 ) -> None:
@@ -159,18 +110,3 @@ def test_a_job_that_changes_while_its_retry_is_delayed_waits_in_the_work_queue(
     requests = restarted_operator.requests()
     assert (requests["create pods"], requests["deletecollection pods"]) == (3, 1)
     assert metric("reconcile_duration_seconds_count") >= 4
-
-
-def test_each_event_resets_the_age_of_a_watch(submit_job: Submit, operator: Operator) -> None:
-    def ages() -> dict[str, float]:
-        found = operator.samples("horovodjob_operator_watch_age_seconds", "resource")
-        return {resource: found[resource] for resource in ("pods", "horovodjobs")}
-
-    job = submit_job().advance_to("Running")
-    wait_for("silence", lambda: min(ages().values()) > 1)
-    begin = time.monotonic()
-    job.end("launcher", 0)
-    job.wait("Succeeded")
-    wait_for("the events", lambda: max(ages().values()) <= time.monotonic() - begin)
-    assert (operator.get("/healthz"), operator.get("/readyz")) == ((200, "ok\n"), (200, "ok\n"))
-    assert operator.metrics()["horovodjob_operator_leader"] == 1

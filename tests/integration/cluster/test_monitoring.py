@@ -180,26 +180,6 @@ def test_each_series_has_the_labels_of_the_metrics_page(monitored: Monitored) ->
         assert found - {"le"} == expected, name
 
 
-def test_only_series_of_running_and_failed_jobs_have_the_name_of_a_job_and_the_former_end_with_it(
-    monitored: Monitored,
-) -> None:
-    with_job = {
-        metric["__name__"] for metric in series(monitored.prometheus) if set(monitored.jobs) & {metric.get("name")}
-    }
-    assert with_job
-    of_jobs = ("horovodjob_training_", "horovodjob_slowest_rank_", "horovodjob_job_failed_")
-    assert all(name.startswith(of_jobs) for name in with_job)
-    for name in ("running", "queued", "starting", "stalled", "failed"):
-        monitored.jobs[name].delete()
-    of_running = '{__name__=~"horovodjob_(training|slowest|oldest|earliest|jobs_stalled).*"}'
-    left = f'{of_running} or horovodjob_jobs{{phase=~"Running|Queued|Starting"}}'
-    # The series of a leader is there after each scrape that did not fail.
-    scraped_without = f"horovodjob_operator_leader unless on () ({left})"
-    wait_for("the end of the series", lambda: monitored.prometheus.query(scraped_without))
-    # An alert about a failed job does not depend on its object.
-    assert monitored.prometheus.query('horovodjob_job_failed_timestamp_seconds{name="failed"}')
-
-
 def test_the_age_of_an_idle_watch_stays_small(monitored: Monitored) -> None:
     # Each watch request ends after two seconds. A job that changes would cause fewer events than this.
     for resource in ("pods", "horovodjobs"):

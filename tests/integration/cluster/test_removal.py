@@ -60,29 +60,23 @@ def restore_installation(
     reset_gaps(api, watch_threads, namespace)
 
 
-def test_jobs_are_deleted_with_the_crd_and_the_operator_waits_for_a_new_one(
-    restore_installation: None, operator: Operator, jobs_to_delete: tuple[Job, Job], api: Api
-) -> None:
-    jobs_to_delete[1].wait_for_pods()
-    api.delete(DEFINITION)
-    wait_for("the definition to be deleted", lambda: api.find(DEFINITION) is None)
-    for job in jobs_to_delete:
-        wait_for(f"what {job.name} owned", lambda: is_deleted(api, job))  # noqa: B023
-    delete_namespace(api, jobs_to_delete[0].namespace)
-    install(api)
-    make_namespace(api, jobs_to_delete[0].namespace)
-    assert submit(api, jobs_to_delete[0].namespace).advance_to("Succeeded").status["exitCode"] == 0
-    delete_namespace(api, jobs_to_delete[0].namespace)
-
-
-def test_deleting_the_manifests_deletes_everything(
+def test_jobs_are_deleted_with_the_crd_and_with_all_manifests_and_the_operator_waits_for_a_new_one(
     restore_installation: None,
     operator: Operator,
     jobs_to_delete: tuple[Job, Job],
     api: Api,
     operator_process: Operator,
 ) -> None:
+    namespace = jobs_to_delete[0].namespace
     jobs_to_delete[1].wait_for_pods()
+    api.delete(DEFINITION)
+    wait_for("the definition to be deleted", lambda: api.find(DEFINITION) is None)
+    for job in jobs_to_delete:
+        wait_for(f"what {job.name} owned", lambda: is_deleted(api, job))  # noqa: B023
+    delete_namespace(api, namespace)
+    install(api)
+    make_namespace(api, namespace)
+    last = submit(api, namespace).advance_to("Running")
     # Nothing runs the Deployment here, so the test ends the process.
     operator_process.kill()
     for source in (("-k", str(BASE)), ("-f", str(QUEUE_RIGHTS))):
@@ -91,6 +85,5 @@ def test_deleting_the_manifests_deletes_everything(
     left = api.kubectl("get", "crd,clusterrole,clusterrolebinding", "-o", "name").stdout.split()
     assert [name for name in left if "horovodjob" in name] == []
     assert api.find(f"/api/v1/namespaces/{OPERATOR_NAMESPACE}") is None
-    for job in jobs_to_delete:
-        wait_for(f"what {job.name} owned", lambda: is_deleted(api, job))  # noqa: B023
-    delete_namespace(api, jobs_to_delete[0].namespace)
+    wait_for("what the job owned", lambda: is_deleted(api, last))
+    delete_namespace(api, namespace)

@@ -229,8 +229,16 @@ class Lanes:
 
 
 def kills_at(writes: Iterable[Write]) -> list[Kill]:
-    """A kill before and a kill after each of these writes."""
-    return [Kill(write, is_after) for write in writes for is_after in (False, True)]
+    """A kill after each of these writes, and one before those that can be the first of a pass.
+
+    A creation follows another write at once, and a kill between two writes is one kill.
+    """
+    return [Kill(write, is_after) for write in writes for is_after in (False, True) if is_after or not is_child(write)]
+
+
+def is_child(write: Write) -> bool:
+    """Whether the write creates an object of a job."""
+    return write.text.startswith("POST ") and not any(f" {kind} " in write.text for kind in ("events", "workloads"))
 
 
 def runs_of(kills: Sequence[Kill]) -> list[Sequence[Kill]]:

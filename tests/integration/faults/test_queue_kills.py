@@ -136,41 +136,30 @@ def partially_admitted(job: QueuedJob, _queue: Queue) -> None:
     finish(job)
 
 
-def failed_once(job: QueuedJob, _queue: Queue) -> None:
+def troubled(job: QueuedJob, queue: Queue) -> None:
+    """The job fails once, is suspended and resumed, and gets another queue and priority."""
+    queue.add("other")
     run(job)
     job.end("launcher", 1, message="boom")
     job.wait_for_workload("PodsReady", status="False", reason="WaitForRecovery")
     job.skip_backoff()
     run_next_attempt(job)
     job.wait_for_workload("PodsReady", reason="Recovered")
-    finish(job)
-
-
-def suspended(job: QueuedJob, _queue: Queue) -> None:
-    run(job)
     job.suspend()
     job.wait("Suspended")
     wait_for("its Workload to be deleted", lambda: not job.workload)
     job.suspend(False)
-    run_again(job)
-
-
-def changed_while_running(job: QueuedJob, queue: Queue) -> None:
-    queue.add("other")
-    run(job)
+    wait_for("the next attempt", lambda: job.status["attempt"] > 2)
+    run_next_attempt(job)
+    job.wait_for_workload("PodsReady")
     job.relabel(queue="other", priority="urgent")
     wait_for("the priority", lambda: job.workload["spec"]["priority"] == 1000)
     queue.add("gpus", stopPolicy="HoldAndDrain")
     wait_for("the other queue", lambda: job.workload["spec"]["queueName"] == "other")
-    run_again(job)
-
-
-def left_and_entered(job: QueuedJob, _queue: Queue) -> None:
-    run(job)
-    job.relabel(queue=None)
-    wait_for("its Workload to be deleted", lambda: not job.workload)
-    job.relabel(queue="gpus")
-    run_again(job)
+    wait_for("the last attempt", lambda: job.status["attempt"] > 3)
+    run_next_attempt(job)
+    job.wait_for_workload("PodsReady")
+    finish(job)
 
 
 def prebuilt(job: QueuedJob, _queue: Queue) -> None:
@@ -222,10 +211,7 @@ COURSES = [
     Course(out_of_time),
     Course(contradicted, has_check=True),
     Course(partially_admitted, spec=ELASTIC),
-    Course(failed_once),
-    Course(suspended),
-    Course(changed_while_running),
-    Course(left_and_entered),
+    Course(troubled),
     Course(prebuilt, {PREBUILT_LABEL: "horovodjob-prebuilt"}, prepare=create_prebuilt),
 ]
 

@@ -1,19 +1,17 @@
 """Finished jobs: the operator caches little of them, and still handles their TTL, clean-up and changes."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from integration.conftest import Watches, reset_gaps
-from support.api_client import BASE, JOBS, Api, wait_for
+from support.api_client import JOBS, Api, wait_for
 from support.control_plane.operator_control_plane import OperatorControlPlane
 from support.job_driver import Job, timestamp
 from support.operator_process import Operator
 
-DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/horovodjobs.horovodjob.dev"
 Submit = Callable[..., Job]
 
 
@@ -70,36 +68,3 @@ def test_a_change_of_a_finished_job_is_observed(finished: Job, api: Api, operato
     wait_for("its deletion", lambda: api.find(finished.path) is None)
     wait_for("the count", lambda: operator.jobs(finished.namespace) == {})
     wait_for("the SSH Secret to be deleted", lambda: api.find(finished.secret_path) is None)
-
-
-@pytest.fixture
-def old_crd(
-    api: Api, watch_threads: Watches, check_watches_and_operators: None, namespace: str, operator_process: Operator
-) -> Iterator[None]:
-    """The CRD of a release without a selectable field for finished jobs."""
-    operator_process.kill()
-    api.patch(DEFINITION, [{"op": "remove", "path": "/spec/versions/0/selectableFields"}], "json")
-    wait_for("the old definition", lambda: not has_selectable_field(api))
-    yield
-    api.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(BASE / "crd.yaml"))
-    wait_for("the definition", lambda: has_selectable_field(api))
-    operator_process.kill()
-    reset_gaps(api, watch_threads, namespace)
-
-
-def has_selectable_field(api: Api) -> bool:
-    """Whether the API server supports the field selector for finished jobs."""
-    answer = api.kubectl("get", "horovodjobs", "--all-namespaces", "--field-selector=status.completionTime=")
-    return answer.returncode == 0
-
-
-def test_finished_jobs_are_counted_with_the_crd_of_an_older_release(
-    old_crd: None, finished: Job, api: Api, operator_process: Operator, submit_job: Submit
-) -> None:
-    operator_process.kill()
-    old = finished_job(finished, api, timedelta(days=1), "old")
-    operator_process.start()
-    job = submit_job("another").advance_to("Succeeded")
-    wait_for("the count", lambda: operator_process.jobs(job.namespace) == {"Succeeded": 3})
-    old.delete()
-    wait_for("one to be forgotten", lambda: operator_process.jobs(job.namespace) == {"Succeeded": 2})

@@ -8,18 +8,6 @@ from support.job_driver import Job
 Submit = Callable[..., Job]
 
 
-def test_all_pods_have_the_priority_class_and_a_missing_one_is_reported(submit_job: Submit, api: Api) -> None:
-    job = submit_job(priorityClassName="urgent")
-    message = job.wait_for_condition("Stalled", reason="InvalidSpec")
-    assert "no PriorityClass with name urgent was found" in message
-    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
-    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 7}
-    api.create(classes, body)
-    wait_for("the pods", lambda: len(job.pods()) == 3)
-    assert {pod["spec"]["priority"] for pod in job.pods().values()} == {7}
-    api.delete(f"{classes}/urgent")
-
-
 def test_a_pod_that_loses_a_label_of_the_job_is_replaced_without_requests_that_repeat(
     submit_job: Submit, api: Api
 ) -> None:

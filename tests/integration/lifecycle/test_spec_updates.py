@@ -8,7 +8,6 @@ import pytest
 from integration.scenarios import suspend
 from support.api_client import Api, wait_for
 from support.control_plane.operator_control_plane import OperatorControlPlane
-from support.invariants import without_generation
 from support.job_driver import Job
 from support.operator_process import Operator
 
@@ -106,16 +105,6 @@ def test_a_deadline_takes_effect_without_any_event(submit_job: Submit) -> None:
     assert "runPolicy.activeDeadlineSeconds: 1 s" in job.condition("Failed")["message"]
 
 
-def test_a_running_job_can_be_terminated(submit_job: Submit) -> None:
-    job = submit_job().advance_to("Running")
-    job.edit_policy(terminate=True)
-    status = job.wait("Failed")
-    assert (job.condition("Failed")["reason"], status["executionState"]) == ("Terminated", "failed")
-    assert job.condition("Failed")["message"] == "the job was ended: runPolicy.terminate is true"
-    wait_for("the workers to be deleted", lambda: set(job.pods()) == {"launcher"})
-    wait_for("the last event", lambda: job.events()["Failed"] == 1)
-
-
 def test_a_finished_job_is_deleted_with_its_objects_after_its_ttl(submit_job: Submit, api: Api) -> None:
     job, kept = submit_job(runPolicy={"ttlSecondsAfterFinished": 2}), submit_job("kept")
     for each in (job, kept):
@@ -137,7 +126,7 @@ def test_a_job_managed_by_another_controller_is_not_changed(submit_job: Submit) 
         assert job.pods() == {}
 
 
-@pytest.mark.parametrize("propagation", ["Background", "Foreground", "Orphan"])
+@pytest.mark.parametrize("propagation", ["Foreground", "Orphan"])
 def test_a_job_can_be_deleted_with_every_propagation_policy(
     submit_job: Submit, api: Api, operator: Operator, control_plane: OperatorControlPlane, propagation: str
 ) -> None:
@@ -155,17 +144,3 @@ def test_a_job_can_be_deleted_with_every_propagation_policy(
     for path in (job.secret_path, optional_objects(job)[0]):
         wait_for(f"{path} to be deleted", lambda: api.find(path) is None)  # noqa: B023
     assert control_plane.calls(job.namespace)["create pods"] == 3
-
-
-def test_a_terminal_status_never_changes(submit_job: Submit, operator: Operator) -> None:
-    job = submit_job(runPolicy={"cleanPodPolicy": "None"}).advance_to("Succeeded")
-    status = job.status
-    for role in job.pods():
-        job.delete_pod(role)
-    operator.kill()
-    operator.start()
-    job.edit_policy(ttlSecondsAfterFinished=10**6)
-    submit_job("beside").advance_to("Running")
-    wait_for("the newest generation", lambda: job.status["observedGeneration"] == job.get()["metadata"]["generation"])
-    assert without_generation(job.status) == without_generation(status)
-    assert job.pods() == {}

@@ -129,29 +129,7 @@ def test_a_group_is_created_before_its_pods_and_lives_as_long_as_an_attempt_keep
     wait_for("the group to be deleted", lambda: groups() == [])
 
 
-def test_a_job_without_a_gang_sends_no_requests_for_groups(
-    submit_job: Submit, control_plane: OperatorControlPlane, namespace: str
-) -> None:
-    suspend(submit_job().advance_to("Running"))
-    assert [request for request in control_plane.requests(namespace) if "podgroups" in request] == []
-
-
-def test_a_group_that_outlives_its_pods_is_recreated_with_the_new_size(
-    train: Submit, groups: Callable[[], list[Object]], operator: Operator
-) -> None:
-    job = train()
-    pods = job.wait_for_pods(MEMBERS)
-    operator.kill()
-    job.suspend(True, worker={"replicas": 3})
-    for role in pods:
-        job.delete_pod(role)
-    wait_for("the pods to be deleted", lambda: job.pods() == {})
-    job.suspend(False)
-    operator.start()
-    job.advance_to("Running")
-    assert [size(group) for group in groups()] == [4]
-
-
+@pytest.mark.parametrize("gang", ["Native"], indirect=True)
 def test_pods_of_a_partly_scheduled_gang_are_deleted_and_the_group_is_kept_and_deleted_if_they_are_refused(
     gang: str, submit_job: Submit, groups: Callable[[], list[Object]], api: Api, namespace: str
 ) -> None:
@@ -174,10 +152,11 @@ def test_pods_of_a_partly_scheduled_gang_are_deleted_and_the_group_is_kept_and_d
     assert [size(group) for group in groups()] == [3]
 
 
+@pytest.mark.parametrize("gang", ["Native"], indirect=True)
 def test_a_foreign_group_with_the_same_name_is_kept_and_blocks_the_job_until_it_is_deleted(
     gang: str, train: Submit, groups: Callable[[], list[Object]], api: Api, namespace: str
 ) -> None:
-    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}} if gang == "Native" else {"minMember": 2}
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}}
     version = PATHS[gang].removeprefix("/apis/").partition("/namespaces")[0]
     path = PATHS[gang].format(namespace)
     api.create(path, {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": "train"}, "spec": spec})

@@ -170,13 +170,3 @@ def test_a_gang_of_a_higher_priority_preempts_another_which_continues_after_it(t
     wait_until_placed(ordinary)
     end(ordinary)
     assert ordinary.status["preemptions"] == 1
-
-
-def test_roles_with_different_priorities_or_schedulers_cannot_be_a_gang(train: Train) -> None:
-    for field in ("priorityClassName", "schedulerName"):
-        job = train(field.lower(), launcher={"template": {"spec": {field: "system-cluster-critical"}}})
-        assert job.wait_for_condition("Stalled", reason="InvalidSpec") == (
-            f"spec.scheduling.gang is Native, whose pods all have one {field}: it is system-cluster-critical in the "
-            "launcher and not set in the workers; set it in both templates or in none"
-        )
-        assert job.pods() == {}

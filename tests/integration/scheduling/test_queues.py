@@ -221,26 +221,20 @@ def test_pods_that_are_not_ready_in_time_wait_again_and_a_job_without_a_queue_st
     job.wait_for_workload("PodsReady")
 
 
-def test_a_deleted_workload_is_replaced_and_its_pods_with_it(queue: Queue, api: Api) -> None:
-    job = queue.submit().advance_to("Running")
+def test_a_deleted_workload_is_replaced_with_its_pods_and_a_failed_job_gives_its_quota_back(
+    queue: Queue, api: Api
+) -> None:
+    job = queue.submit(runPolicy={"backoffLimit": 0}).advance_to("Running")
     before = job.uids()
     api.delete(job.workload_path())
     wait_for("a new Workload", lambda: job.workload)
     wait_for("the pods of before to be deleted", lambda: not before.items() & job.uids().items())
     job.advance_to("Running")
     assert job.status["restarts"] == 0
-
-
-def test_a_failed_job_and_a_deleted_one_give_their_quota_back(queue: Queue) -> None:
-    failed = queue.submit("failed", runPolicy={"backoffLimit": 0}).advance_to("Running")
-    deleted = queue.submit("deleted")
-    last = queue.submit("last", labels={PRIORITY_LABEL: "relaxed"})
-    failed.end("launcher", 1, message="boom")
-    failed.wait("Failed")
-    assert failed.wait_for_workload("Finished")["reason"] == "Failed"
-    deleted.advance_to("Running")
-    deleted.delete()
-    finish(last)
+    job.end("launcher", 1, message="boom")
+    job.wait("Failed")
+    assert job.wait_for_workload("Finished")["reason"] == "Failed"
+    finish(queue.submit("next"))
 
 
 def test_workers_that_an_elastic_job_gives_up_let_another_job_start(queue: Queue) -> None:
@@ -296,24 +290,45 @@ def test_a_job_outlives_kueue_and_another_one_waits_for_it(
     finish(waiting)
 
 
-def test_a_job_ends_while_the_webhook_of_its_workload_is_down(queue: Queue, operator: Operator, kueue: Kueue) -> None:
-    job = queue.submit().advance_to("Running")
-    job.wait_for_workload("PodsReady")
+def test_jobs_end_restart_and_are_deleted_while_the_webhook_of_their_workloads_is_down(
+    queue: Queue, operator: Operator, kueue: Kueue
+) -> None:
+    queue.resize(2, 2, 2)
+    ended, failing, deleted = (queue.submit(name).advance_to("Running") for name in ("ended", "failing", "deleted"))
+    for each in (ended, failing):
+        each.wait_for_workload("PodsReady")
     kueue.kill()
-    waiting = queue.submit("waiting")
-    assert "webhook" in waiting.wait_for_condition("Queued", reason="CreationFailed")
-    job.end("launcher", 0)
-    assert job.wait("Succeeded")["completionTime"]
-    message = job.wait_for_condition("QuotaReleased", status="False")
+    waiting, never = queue.submit("waiting"), queue.submit("never")
+    never.wait_queued("CreationFailed")
+    for each in (deleted, never):
+        delete(each)
+    ended.end("launcher", 0)
+    failing.end("launcher", 1, message="boom")
+    assert ended.wait("Succeeded")["completionTime"]
+    message = ended.wait_for_condition("QuotaReleased", status="False")
     assert "keeps trying" in message
     assert "webhook" in message
-    wait_for("the workers to end", lambda: set(job.pods()) == {"launcher"})
-    operator.kill()
-    operator.start()
-    kueue.start(**kueue.settings)
-    job.wait_for_workload("Finished")
-    wait_for("the condition to go", lambda: not job.condition("QuotaReleased"))
+    wait_for("the workers to end", lambda: set(ended.pods()) == {"launcher"})
+    failing.skip_backoff()
+    assert "webhook" in failing.wait_for_condition("Ready", status="False", reason="CreationFailed")
+    with kueue.without_webhooks("pod"):  # as where Kueue's integration for pods is off
+        run_next_attempt(failing)
+        operator.kill()
+        operator.start()
+        failing.end("launcher", 1, message="boom")
+        failing.skip_backoff()
+        run_next_attempt(failing)
+        assert "webhook" in waiting.wait_queued("CreationFailed")
+        kueue.start(**kueue.settings)
+    ended.wait_for_workload("Finished")
+    wait_for("the condition to go", lambda: not ended.condition("QuotaReleased"))
+    status = failing.status
+    assert (status["attempt"], status["restarts"], status["preemptions"]) == (3, 2, 0)
+    failing.wait_for_workload("PodsReady")
+    failing.end("launcher", 0)
+    assert failing.wait_for_workload("Finished")["reason"] == "Succeeded"
     finish(waiting)
+    wait_for_balance(queue)
 
 
 def test_no_status_waits_for_a_webhook_that_does_not_answer(queue: Queue, kueue: Kueue, recorder: Recorder) -> None:
@@ -344,35 +359,6 @@ def first_message(recorder: Recorder, job: Job, reason: str) -> str:
     statuses = (version.get("status", {}) for version in recorder.versions[job.uid])
     conditions = (one for status in statuses for one in status.get("conditions", ()))
     return next(str(one["message"]) for one in conditions if one["reason"] == reason)
-
-
-def test_a_job_restarts_while_the_webhook_of_its_workload_is_down(
-    queue: Queue, operator: Operator, kueue: Kueue
-) -> None:
-    job = queue.submit().advance_to("Running")
-    job.wait_for_workload("PodsReady")
-    kueue.kill()
-    waiting = queue.submit("waiting")
-    job.end("launcher", 1, message="boom")
-    job.skip_backoff()
-    assert "webhook" in job.wait_for_condition("Ready", status="False", reason="CreationFailed")
-    with kueue.without_webhooks("pod"):  # as where Kueue's integration for pods is off
-        run_next_attempt(job)
-        operator.kill()
-        operator.start()
-        job.end("launcher", 1, message="boom")
-        job.skip_backoff()
-        run_next_attempt(job)
-        assert "webhook" in waiting.wait_queued("CreationFailed")
-        kueue.start(**kueue.settings)
-    waiting.wait_queued("Pending")
-    status = job.status
-    assert (status["attempt"], status["restarts"], status["preemptions"]) == (3, 2, 0)
-    job.wait_for_workload("PodsReady")
-    job.end("launcher", 0)
-    finish(waiting)
-    assert job.wait_for_workload("Finished")["reason"] == "Succeeded"
-    wait_for_balance(queue)
 
 
 def test_a_job_is_suspended_and_resumed_while_the_webhook_of_its_workload_is_down(
@@ -408,22 +394,6 @@ def is_accepted(job: QueuedJob, change: Object) -> bool:
     except ApiError:
         return False
     return True
-
-
-def test_jobs_are_deleted_while_the_webhook_of_their_workloads_is_down(queue: Queue, kueue: Kueue) -> None:
-    queue.resize(2, 2)
-    running, ended = queue.submit().advance_to("Running"), queue.submit("ended").advance_to("Running")
-    kueue.kill()
-    waiting = queue.submit("waiting")
-    waiting.wait_queued("CreationFailed")
-    ended.end("launcher", 0)
-    ended.wait_for_condition("QuotaReleased", status="False")
-    for each in (running, ended, waiting):
-        delete(each)
-    last = queue.submit("last")
-    kueue.start(**kueue.settings)
-    finish(last)
-    wait_for_balance(queue)
 
 
 def delete(job: QueuedJob) -> None:

@@ -1,6 +1,5 @@
 """Jobs that share a ResourceQuota: they start one after the other, with all pods or none."""
 
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import pytest
 
 from support.api_client import Api, wait_for
-from support.control_plane.operator_control_plane import OperatorControlPlane
 from support.job_driver import Job, has_ended, restricted_pod
 from support.operator_process import Operator
 
@@ -74,22 +72,6 @@ def test_jobs_that_share_a_quota_run_one_after_the_other(submit_job: Submit, api
         assert (status.get("errors", []), status.get("restarts", 0), status.get("preemptions", 0)) == ([], 0, 0)
 
 
-def test_a_quota_of_limits_takes_a_job_whose_launcher_has_no_resources_of_its_own(
-    submit_job: Submit, api: Api, namespace: str
-) -> None:
-    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
-    quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
-    api.create(quotas, {**body, "spec": {"hard": {"limits.cpu": "8", "limits.memory": "8Gi"}}})
-    wait_for("the quota to be counted", lambda: api.get(f"{quotas}/few").get("status", {}).get("used"))
-    limits = {"cpu": "1", "memory": "1Gi"}
-    job = submit_job("limited", worker={"replicas": 2, "gpus": 0, "resources": {"limits": limits}})
-    wait_for("all pods", lambda: has_all_pods(job))
-    refused = submit_job("unlimited", worker={"replicas": 2, "gpus": 0})
-    message = wait_for("the remedy", lambda: refused.condition("Ready").get("message"))
-    assert "must specify limits.cpu" in message
-    assert "; set requests and limits in spec." in message
-
-
 def test_a_job_starts_when_there_is_room_whatever_made_it(submit_job: Submit, api: Api, namespace: str) -> None:
     quota = CountedQuota(api, namespace, 10)
     pods = f"/api/v1/namespaces/{namespace}/pods"
@@ -111,19 +93,6 @@ def test_a_job_starts_when_there_is_room_whatever_made_it(submit_job: Submit, ap
     wait_for("all pods", lambda: has_all_pods(job))
 
 
-def test_a_job_that_can_never_fit_says_so_and_the_next_one_starts(
-    submit_job: Submit, api: Api, namespace: str, control_plane: OperatorControlPlane
-) -> None:
-    CountedQuota(api, namespace, 5)
-    (large,) = submit_large(submit_job, "large")
-    wait_for("the message", lambda: "can never start" in large.condition("Ready").get("message", ""))
-    small = submit_job("small")
-    wait_for("all pods", lambda: has_all_pods(small))
-    calls = control_plane.calls(namespace)["list resourcequotas"]
-    time.sleep(4)
-    assert control_plane.calls(namespace)["list resourcequotas"] - calls <= 2, "a job that waits costs no requests"
-
-
 def test_a_restarted_operator_keeps_the_order_of_the_jobs(
     submit_job: Submit, operator: Operator, api: Api, namespace: str
 ) -> None:
@@ -139,31 +108,6 @@ def test_a_restarted_operator_keeps_the_order_of_the_jobs(
     operator.start()
     wait_for("all pods of the first", lambda: has_all_pods(jobs[0]))
     assert [(job.status["attempt"], len(job.pods())) for job in jobs[1:]] == [(1, 0)] * 2
-
-
-def test_an_elastic_job_grows_after_the_jobs_that_wait_and_by_as_many_workers_as_fit(
-    submit_job: Submit, operator: Operator, api: Api, namespace: str
-) -> None:
-    quota = CountedQuota(api, namespace, 10)
-    elastic = {"elastic": {"minReplicas": 2, "maxReplicas": 8}, "worker": {"replicas": 3, "gpus": 0}}
-    growing = submit_job("growing", **elastic).advance_to("Running")
-    wait_for("the quota to be counted", lambda: quota.status["used"]["pods"] == "4")
-    (waiting,) = submit_large(submit_job, "waiting")
-    wait_for("the message", lambda: is_over_quota(waiting))
-    growing.api.patch(f"{growing.path}/scale", {"spec": {"replicas": 8}})
-    sentence = "needed for another worker: pods=1"
-    wait_for("the message", lambda: sentence in growing.condition("Running")["message"])
-    assert len(growing.pods()) == 4
-    operator.kill()  # The next one knows the line from the statuses.
-    quota.change(15)
-    wait_for("the quota to be counted", lambda: quota.status["hard"]["pods"] == "15")
-    operator.start()
-    wait_for("the job that waited", lambda: has_all_pods(waiting))
-    wait_for("the workers that fit", lambda: len(growing.pods()) == 6)
-    run_to_its_end(waiting)
-    wait_for("its pods to be deleted", lambda: not waiting.pods())
-    wait_for("all pods", lambda: has_all_pods(growing))
-    wait_for("the message", lambda: "quota" not in growing.condition("Running")["message"])
 
 
 @pytest.fixture

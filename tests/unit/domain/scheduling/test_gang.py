@@ -14,6 +14,7 @@ from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.pod_group import VOLCANO_API_VERSION, job_pod_group, native_version
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.status import next_status
+from horovodjob_operator.errors import InvalidJob
 from unit.domain.fake_cluster import FakeCluster, training_job
 
 GANGS = ("Native", "Volcano")
@@ -51,6 +52,14 @@ def test_the_group_has_the_priority_of_its_pods() -> None:
     for spec in ({"priorityClassName": "own"}, {"launcher": template, "worker": worker}):
         job = training_job(scheduling={"gang": "Native"}, **spec)
         assert job_pod_group(job, NATIVE)["spec"]["priorityClassName"] == "own"
+
+
+@pytest.mark.parametrize("field", ["priorityClassName", "schedulerName"])
+def test_roles_with_different_priorities_or_schedulers_cannot_be_a_gang(field: str) -> None:
+    launcher = {"template": {"spec": {field: "own"}}}
+    job = training_job(scheduling={"gang": "Native"}, launcher=launcher)
+    with pytest.raises(InvalidJob, match=f"all have one {field}: it is own in the launcher and not set in the workers"):
+        job_pod_group(job, NATIVE)
 
 
 @pytest.mark.parametrize(
