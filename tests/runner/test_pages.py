@@ -14,10 +14,9 @@ COMMANDS = f"    python -m program --first {WORDS.strip()}\n    python -m progra
 CODE, TABLE = f"```sh\necho {WORDS}\n```\n", f"| a | b |\n| --- | --- |\n| {WORDS} | 1 |\n"
 
 
-@pytest.mark.parametrize("between", ["## A heading", "| a | table |", "![a picture](x.svg)", "A paragraph."])
-@pytest.mark.parametrize("item", ["1. An item.", "- An item\n  of two lines."])
-def test_commands_after_a_list_stay_as_they_are(item: str, between: str) -> None:
-    page = f"{item}\n\n{between}\n\n{COMMANDS}\nA paragraph.\n"
+@pytest.mark.parametrize("between", ["## A heading", "| a | table |", "A paragraph."])
+def test_commands_after_a_list_stay_as_they_are(between: str) -> None:
+    page = f"- An item\n  of two lines.\n\n{between}\n\n{COMMANDS}\nA paragraph.\n"
     assert "".join(wrapped(page)) == page
 
 
