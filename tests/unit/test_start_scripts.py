@@ -277,3 +277,34 @@ def test_the_launcher_reports_workers_that_do_not_answer_after_a_failure(pod: Po
     message = json.loads((pod.etc.parent / "termination-log").read_text())
     assert message.pop(field) == "192.0.2.2 ", output
     assert set(message.values()) == {""}
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("echo ended", ""),
+        ("echo ended; echo running", "ranks have not run to their end, so the exit code is 1"),
+        ("", "no rank has run to its end, so the exit code is 1"),
+        ("exit 127", ""),
+    ],
+    ids=["ended", "unfinished", "never-begun", "worker-of-an-earlier-version"],
+)
+def test_exit_code_0_of_mpirun_is_checked_with_the_workers(pod: Pod, answer: str, words: str) -> None:
+    (pod.etc.parent / "hosts" / "hosts").write_text("192.0.2.2 slots=1\n")
+    (pod.bin / "ssh").write_text(f'#!/bin/sh\ncase "$*" in *192.0.2.2*ranks) {answer} ;; esac\n')
+    (pod.bin / "mpirun").write_text("#!/bin/sh\n")
+    for program in (pod.bin / "ssh", pod.bin / "mpirun"):
+        program.chmod(0o755)
+    output = pod.start("launcher.sh", "true", "./train")
+    assert output.rstrip().endswith(words or "mpirun ended with exit code 0 (attempt 1)"), output
+    message = (pod.etc.parent / "termination-log").read_text()
+    assert (message == "mpirun ended with exit code 0") == (not words)
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, "ended"), (3, "running")])
+def test_a_rank_that_runs_to_its_end_leaves_a_mark(pod: Pod, code: int, state: str) -> None:
+    (pod.run / "ranks").mkdir()
+    environment = {"PATH": str(pod.bin), "OMPI_COMM_WORLD_RANK": "7"}
+    command = ["sh", str(pod.etc / "rank.sh"), "+sh", "+-c", f"+exit {code}"]
+    assert subprocess.run(command, env=environment, check=False).returncode == code
+    assert (pod.run / "ranks" / "7").read_text() == f"{state}\n"

@@ -41,7 +41,7 @@ end_mpirun() {
     kill -KILL "$mpirun_pid" 2>/dev/null || :
 }
 
-# workers_answer: the exit code 0 of Hydra is reliable.
-workers_answer() {
-    :
+# loses_workers: Hydra ends with an error if it has lost a worker.
+loses_workers() {
+    return 1
 }

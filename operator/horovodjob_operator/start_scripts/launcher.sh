@@ -25,6 +25,7 @@ esac
 # preparation can install what is searched for next.
 if [ -n "${HOROVODJOB_AS_WORKER:-}" ]; then
     prepare_nccl
+    mkdir -p "$run/ranks"
     # shellcheck source=SCRIPTDIR/ranks.sh
     . "$etc/ranks.sh"
 fi
@@ -215,6 +216,38 @@ workers_with() {
     grep -lE "$1" "$run"/answer-* 2>/dev/null | sed 's/.*answer-//' | head -n 64 | tr '\n' ' '
 }
 
+# ranks_of HOST: a line for each rank that this worker has started. Ends as ssh ends.
+ranks_of() {
+    answer=0
+    ssh -F "$run/ssh_config" "$1" horovodjob-ranks </dev/null 2>/dev/null || answer=$?
+    # A worker that an earlier version of the operator has created does not know the request.
+    if [ "$answer" = 127 ]; then echo ended; fi
+    return "$answer"
+}
+
+# find_lost_ranks: sets `lost` to what contradicts the exit code 0 of mpirun, if anything does. Open MPI ends with it
+# although no rank has run if it cannot start them, for example because it forwards a signal meanwhile.
+find_lost_ranks() {
+    calls='' lost=''
+    mkdir "$run/ranks_of"
+    while read -r host _; do
+        if [ "$host" = "$HOROVODJOB_ADDRESS" ]; then
+            cat "$run"/ranks/* >"$run/ranks_of/$host" 2>/dev/null || :
+            continue
+        fi
+        ranks_of "$host" >"$run/ranks_of/$host" &
+        calls="$calls $!"
+    done <"$run/hosts"
+    for pid in $calls; do
+        answer=0
+        wait "$pid" || answer=$?
+        # 255 is an error of ssh itself.
+        if [ "$answer" = 255 ] && loses_workers; then lost="a worker does not answer"; fi
+    done
+    if grep -q running "$run"/ranks_of/*; then lost="ranks have not run to their end"; fi
+    if ! grep -q ended "$run"/ranks_of/*; then lost="no rank has run to its end"; fi
+}
+
 code=0
 wait "$mpirun_pid" || code=$?
 # A trapped signal interrupts the first wait; a second one returns the exit code of mpirun.
@@ -229,9 +262,12 @@ limit=$!
 for pid in $copies; do wait "$pid" || execution_log=; done
 kill "$limit" 2>/dev/null || :
 say "$what ended with exit code $code (attempt $HOROVODJOB_ATTEMPT)"
-if [ "$code" = 0 ] && [ -z "$is_ending" ] && [ "$what" = mpirun ] && ! workers_answer; then
-    code=1
-    say "a worker does not answer: mpirun has lost unfinished ranks, so the exit code is $code"
+if [ "$code" = 0 ] && [ -z "$is_ending" ] && [ "$what" = mpirun ]; then
+    find_lost_ranks
+    if [ -n "$lost" ]; then
+        code=1
+        say "$lost, so the exit code is $code"
+    fi
 fi
 if [ "$code" != 0 ] && [ ! -s /dev/termination-log ]; then
     {

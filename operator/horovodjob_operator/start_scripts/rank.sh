@@ -4,6 +4,7 @@
 # When one rank has ended with an error, mpirun kills the others within two seconds. After TERM each rank needs its own
 # time to save its state, so mpirun does not see the end of one until mpirun itself is ended.
 run=/run/horovodjob
+mark=$run/ranks/${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
 mpirun_has_ended=
 # mpirun sends TERM to the whole process group. This shell must outlive the program, or mpirun would lose track of it.
 trap 'mpirun_has_ended=1' TERM
@@ -13,9 +14,11 @@ while [ "$number" -lt $# ]; do
     words="$words \"\${$number#+}\""
 done
 other=$(cat "$run/other_variables" 2>/dev/null)
+{ echo running >"$mark"; } 2>/dev/null
 # Only Open MPI gives each rank an empty input.
 (eval "exec ${other:+env $other} $words" </dev/null)
 code=$?
+if [ "$code" = 0 ]; then { echo ended >"$mark"; } 2>/dev/null; fi
 while [ -z "$mpirun_has_ended" ] && [ -e "$run/signaled" ]; do sleep 0.1; done
 trap - TERM
 signal=

@@ -25,12 +25,17 @@ case $request in
 horovodjob-join)
     # The launcher connects first with this request: the worker ends old ranks and stores the hostfile of the attempt.
     end_earlier_attempts
-    rm -rf "$run/signaled" "$run/ending"
+    rm -rf "$run/signaled" "$run/ending" "$run/ranks"
+    mkdir "$run/ranks"
     umask 022
     cat >"$run/hostfile.new" && mv "$run/hostfile.new" "$run/hostfile" || exit 1
     # shellcheck source=SCRIPTDIR/script.sh
     . /etc/horovodjob/mpi/script.sh
     require_script || exit 66
+    ;;
+horovodjob-ranks)
+    # mpirun has ended: which ranks of this worker have run to their end.
+    cat "$run"/ranks/*
     ;;
 horovodjob-end)
     # The launcher is being deleted. It ends mpirun when the ranks of every worker have saved their state.
