@@ -69,6 +69,8 @@ file.touch()
 while True:
     time.sleep(1)
 """
+# An agent with which mpirun starts its daemons, which makes it forward a signal before it has any.
+SIGNALS = '#!/bin/sh\nkill -CONT "$PPID"\nsleep 1\nexec ssh "$@"\n'
 OWN = "mpirun -genvnone -n 4 sh -c 'echo $PMI_RANK $HOROVODJOB_POD'"
 
 
@@ -100,6 +102,14 @@ def namespace(module_namespace: Namespace, images: dict[str, str], share: Path) 
         job(f"save-{name}", ["python3", "-c", SAVE], worker={"replicas": 2, "slots": 3}, **save)
         own = {"launcherCommand": ["sh", "-c", OWN], "launcher": {"asWorker": True}, **INSTALLED[name].spec()}
         job(f"own-{name}", worker={"replicas": 2, "slots": 2}, **own)
+    (share / "signals").write_text(SIGNALS)
+    (share / "signals").chmod(0o755)
+    lost = {
+        "volumes": volumes,
+        "volumeMounts": mounts,
+        **INSTALLED["open4"].spec("-mca", "plm_rsh_agent", "/data/signals"),
+    }
+    job("lost", ["echo", "trains"], worker={"replicas": 2}, **lost)
     job("other", ["true"], **INSTALLED["intel"].spec() | {"mpi": {"implementation": "MPICH"}})
     job("long", ["true", *["word"] * 1000], **INSTALLED["intel"].spec())
     module_namespace.apply(CONFIG, *jobs)
@@ -145,6 +155,14 @@ def test_a_launchers_own_command_needs_no_options_for_hosts_and_ssh(namespace: N
         namespace.wait_phase(f"own-{name}", "Succeeded")
         pods = [f"own-{name}-{replica}" for replica in ("launcher", "launcher", "worker-1", "worker-1")]
         assert sorted(namespace.output(f"own-{name}")) == [f"{rank} {pod}" for rank, pod in enumerate(pods)]
+
+
+def test_a_job_whose_mpirun_ends_with_0_and_has_started_no_rank_fails(namespace: Namespace) -> None:
+    status = namespace.wait_phase("lost", "Failed")
+    assert (status["exitCode"], "trains" in namespace.output("lost")) == (1, False)
+    log = namespace.log("lost-launcher")
+    assert "mpirun ended with exit code 0" in log
+    assert "no rank has run to its end" in log
 
 
 @pytest.mark.parametrize(

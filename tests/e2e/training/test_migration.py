@@ -49,10 +49,18 @@ def outputs(
             found[ran.command] = ran.output
             # So that the training has not ended before the commands that look at a running job.
             if ran.command.startswith("kubectl wait"):
+                wait_ranks(kubectl)
                 signal_mpirun(kubectl, "STOP")
             elif ran.command.startswith("hvj cluster show") and "nodeStateCounts" in ran.command:
                 signal_mpirun(kubectl, "CONT")
         yield found
+
+
+def wait_ranks(kubectl: Kubectl) -> None:
+    """Waits until each worker has started its rank: Open MPI ends if it is stopped and continued before."""
+    for index in range(NODES):
+        started = "until ls /run/horovodjob/ranks/*; do sleep 0.2; done 2>/dev/null"
+        kubectl("exec", "-n", "batchaidev", f"cifar-distributed-worker-{index}", "--", "sh", "-c", started)
 
 
 def signal_mpirun(kubectl: Kubectl, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,13 +13,14 @@ import yaml
 
 from e2e.examples import COMMAND, EXAMPLES, Examples
 from e2e.install import ROOT, Target
-from e2e.namespace import Namespace
+from e2e.namespace import RARELY, SLEEPING, Namespace
 from support.tutorial import page
+from support.waiting_ranks import sleeping_library
 
 # Each row runs one after the other: fine-tuning reads what the example before it has written.
 ROWS = (("elastic", "text"), ("images", "fine-tuning", "script"), ("tabular", "segmentation"))
-# All steps of these take minutes.
-STEPS = {"elastic": 300, "segmentation": 4, "text": 4}
+# All steps of these take minutes; the elastic one must still run when its third worker comes.
+STEPS = {"elastic": 100, "images": 8, "fine-tuning": 8, "segmentation": 2, "tabular": 20, "text": 2}
 # The node of the tests has two CPUs.
 REQUESTS = ("requests: {cpu: 500m,", "requests: {cpu: 100m,")
 MODELS = {
@@ -45,13 +47,19 @@ def draw(folder: Path, *classes: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def claim(module_namespace: Namespace, shared_directory: Callable[[str], Path]) -> None:
+def directory(shared_directory: Callable[[str], Path]) -> Path:
+    """What pods see as /data."""
+    return shared_directory("examples")
+
+
+@pytest.fixture(scope="module")
+def claim(module_namespace: Namespace, directory: Path) -> None:
     """A volume for the claim of the examples, in place of one that Azure provides."""
     wanted = yaml.safe_load((EXAMPLES / "storage" / "claim.yaml").read_text())
     spec = {name: wanted["spec"][name] for name in ("accessModes", "storageClassName")}
     spec["capacity"] = wanted["spec"]["resources"]["requests"]
     spec["claimRef"] = {"namespace": module_namespace.name, "name": wanted["metadata"]["name"]}
-    spec["hostPath"] = {"path": str(shared_directory("examples"))}
+    spec["hostPath"] = {"path": str(directory)}
     metadata = {"name": f"{module_namespace.name}-examples"}
     module_namespace.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec})
 
@@ -60,6 +68,7 @@ def claim(module_namespace: Namespace, shared_directory: Callable[[str], Path]) 
 def examples(
     module_namespace: Namespace,
     claim: None,
+    directory: Path,
     target: Target,
     images: dict[str, str],
     tmp_path_factory: pytest.TempPathFactory,
@@ -70,9 +79,13 @@ def examples(
     draw(made.folder / "flowers", "aster", "lily", "rose")
     for name in MODELS:
         made.change(name, REQUESTS)
-    for name, steps in STEPS.items():
-        variable = f'{{name: TRAINER_MAX_STEPS, value: "{steps}"}}'
-        made.change(name, ("\n  worker:\n", f"\n  env: [{variable}]\n  worker:\n"))
+    assert sleeping_library(directory), "without a C compiler, ranks that wait use all processors"
+    for name in MODELS:
+        steps = [{"name": "TRAINER_MAX_STEPS", "value": str(STEPS[name])}] if name in STEPS else []
+        variables = "".join(f"\n    - {json.dumps(each)}" for each in (RARELY, SLEEPING, *steps))
+        has_variables = "\n  env:\n" in (made.folder / f"{name}.yaml").read_text()
+        before, after = ("\n  env:", "") if has_variables else ("", "\n  worker:")
+        made.change(name, (before or after, f"\n  env:{variables}{after}"))
     made.run("kubectl apply -f storage/claim.yaml")  # of two that create it at once, one would fail
     with ThreadPoolExecutor(len(MODELS)) as pool:
         for row in ROWS:
