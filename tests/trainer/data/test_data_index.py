@@ -1,6 +1,5 @@
 """The index of the files of a data set: later starts use it, and notice when it is stale, damaged or absent."""
 
-import json
 import os
 import shutil
 import threading
@@ -14,6 +13,7 @@ import pytest
 from horovodjob_trainer import data
 from horovodjob_trainer.data.indexes.index_file import read_index, write_index
 from horovodjob_trainer.errors import DataError
+from trainer.data.batches import on_ranks
 
 INDEX = {"images": ".horovodjob-images-index.npz", "tfrecord": ".horovodjob-tfrecord-index.npz"}
 
@@ -170,11 +170,12 @@ def test_runs_that_start_together_leave_an_intact_index(tmp_path: Path) -> None:
 
 
 def test_two_ranks_list_the_images_once_and_share_the_reading_of_records(
-    run: Any, preloaded_python: list[str], folders: Any, records: Any, tmp_path: Path
+    folders: Any, records: Any, tmp_path: Path
 ) -> None:
+    names = ("images", "tfrecord", "tfrecord_damaged")
     for rank in (0, 1):
         folders(tmp_path / f"images-{rank}", ant=4 * (1 - rank), bee=4 * (1 - rank))
-        for name in ("tfrecord", "tfrecord_damaged"):
+        for name in names[1:]:
             (tmp_path / f"{name}-{rank}").mkdir()
             for number in range(4):
                 records(tmp_path / f"{name}-{rank}" / f"train-{number}.tfrecord", [0, 1])
@@ -183,16 +184,24 @@ def test_two_ranks_list_the_images_once_and_share_the_reading_of_records(
         for number in {"tfrecord": (1 - rank, 3 - rank), "tfrecord_damaged": (3,)}[name]:
             file = tmp_path / f"{name}-{rank}" / f"train-{number}.tfrecord"
             file.write_bytes(bytes(file.stat().st_size))
-    program = Path(__file__).parent / "programs" / "load_data.py"
-    names = ("images", "tfrecord", "tfrecord_damaged")
-    ended = run(2, [*preloaded_python, str(program), str(tmp_path), *names])
-    assert ended.code == 0, ended.stderr
-    found = [json.loads((tmp_path / f"found-{rank}.json").read_text()) for rank in (0, 1)]
-    for name in ("images", "tfrecord"):
-        assert found[0][name]["samples"] == 7
-        assert found[0][name]["fingerprint"] == found[1][name]["fingerprint"]
-    assert found[0]["tfrecord_damaged"] == found[1]["tfrecord_damaged"]
-    assert "tfrecord_damaged-1/train-3.tfrecord" in found[0]["tfrecord_damaged"]["error"]
+
+    def load(ranks: data.Ranks) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name in names:
+            path = tmp_path / f"{name}-{ranks.rank}"
+            try:
+                dataset = data.load_dataset(
+                    data.Request(dataset=name.partition("_")[0], path=path, cache="none", image_size=24), ranks
+                )
+                found[name] = (dataset.train.samples, dataset.fingerprint)
+            except DataError as error:
+                found[name] = str(error)
+        return found
+
+    first, second = on_ranks(load, 2)
+    assert first == second
+    assert first["images"][0] == first["tfrecord"][0] == 7
+    assert "tfrecord_damaged-1/train-3.tfrecord" in first["tfrecord_damaged"]
 
 
 def test_a_node_without_the_files_is_named(load: Any, made: Path, kind: str, tmp_path: Path) -> None:

@@ -52,14 +52,6 @@ def test_the_step_prepares_batches_as_the_pipeline_does(train: Callable[..., Any
     assert_equal(train(ramps(), 20, augment=BOTH, in_step=True), train(ramps(), 20, augment=BOTH))
 
 
-def test_the_augmentation_of_an_image_does_not_depend_on_the_batch_size(
-    train: Callable[..., Any],
-) -> None:
-    small = np.concatenate([images for images, _ in train(ramps(), 15, batch=4, augment=BOTH)])
-    large = np.concatenate([images for images, _ in train(ramps(), 3, batch=20, augment=BOTH)])
-    np.testing.assert_array_equal(small, large)
-
-
 def test_seeds_and_passes_have_different_shifts(train: Callable[..., Any]) -> None:
     def by_label(batch: Any) -> Any:
         return batch[0][batch[1].argsort()]

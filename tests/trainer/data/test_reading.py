@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import tensorflow as tf
 from horovodjob_trainer import data
 from horovodjob_trainer.data.formats.image_folder import ImageFiles
 from horovodjob_trainer.run.pipeline import evaluation_batches, training_batches
-from trainer.data.batches import assert_equal
+from trainer.data.batches import assert_equal, on_ranks
 
 AT_ONCE = 16
 
@@ -80,25 +79,6 @@ def test_random_crops_are_parts_of_the_image_and_the_same_after_a_resume(
     assert ((widths / heights > 0.7) & (widths / heights < 1.42)).all()
 
 
-def loaded_by_threads(path: Path, count: int, **changes: Any) -> list[data.Dataset]:
-    """The data set as this number of ranks on one node get it."""
-    barrier, values = threading.Barrier(count), [None] * count
-
-    def load(rank: int) -> data.Dataset:
-        def allgather(value: Any) -> list[Any]:
-            values[rank] = value
-            barrier.wait(timeout=60)
-            found = list(values)
-            barrier.wait(timeout=60)
-            return found
-
-        ranks = data.Ranks(rank, count, rank == 0, allgather, lambda value: allgather(value)[0])
-        return data.load_dataset(request(path, **changes), ranks)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(load, range(count)))
-
-
 def test_the_ranks_of_a_node_share_one_cache_and_each_reads_a_part_of_the_files(
     tmp_path: Path, folders: Any, whole: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +91,7 @@ def test_the_ranks_of_a_node_share_one_cache_and_each_reads_a_part_of_the_files(
         return content(self, row)
 
     monkeypatch.setattr(ImageFiles, "content", recorded)
-    first, second = loaded_by_threads(tmp_path, 2)
+    first, second = on_ranks(lambda ranks: data.load_dataset(request(tmp_path), ranks), 2)
     assert "images are in memory, once for 2 ranks: " in first.remark
     assert "half of what is free" in first.remark
     assert len(read) == first.train.samples + first.test.samples == 17
