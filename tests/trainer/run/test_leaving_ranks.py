@@ -31,25 +31,25 @@ WARNED = {  # once, and by each rank that ends
     "TerminateOnNaN ends the training after step 4 of the epoch on rank 1, so it ends on all ranks": 2,
     "Limit ends the training after epoch 1 on rank 1 and not on rank 0, so it ends on all ranks": 1,
 }
-LEFT = {  # by the number of ranks, the one that leaves, and the case
-    (3, 0, "end"): "the end of the training: SystemExit: 0",
-    (2, 1, "data"): r"step \d of epoch 1: \w+: .*a damaged file.*",
-    (2, 1, "one batch plain"): "step 10 of epoch 1, for which its data has no batch",
-    (2, 1, "loop error"): "step 6 of epoch 1, which is not the last one",
+LEFT = {  # by the rank that leaves, and the case
+    (0, "end"): "the end of the training: SystemExit: 0",
+    (1, "data"): r"step \d of epoch 1: \w+: .*a damaged file.*",
+    (1, "one batch plain"): "step 10 of epoch 1, for which its data has no batch",
+    (1, "loop error"): "step 6 of epoch 1, which is not the last one",
 }
 
 
 @pytest.fixture(scope="module")
 def ended(run: Any, preloaded_python: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    def end(ranks: int, leaver: int, *cases: str, **variables: str) -> Any:
+    def end(leaver: int, *cases: str, **variables: str) -> Any:
         program = [*preloaded_python, str(PROGRAM), str(tmp_path_factory.mktemp("run")), str(leaver), *cases]
-        return run(ranks, program, variables)
+        return run(2, program, variables)
 
     return end
 
 
 def test_ranks_that_do_not_agree_end_a_training_together_and_can_begin_the_next(ended: Callable[..., Any]) -> None:
-    found = ended(2, 1, "wrong call", *AGREED)
+    found = ended(1, "wrong call", *AGREED)
     assert found.code == 1
     # Two ranks can print in one line.
     ended_cases = re.findall(r"RANK (\d) ([a-z ]+): (.*?)(?=RANK \d|$)", found.stdout, re.MULTILINE)
@@ -62,19 +62,19 @@ def test_ranks_that_do_not_agree_end_a_training_together_and_can_begin_the_next(
     assert {sentence: found.stderr.count(f"Horovod: {sentence}\n") for sentence in WARNED} == WARNED
 
 
-@pytest.mark.parametrize(("ranks", "leaver", "case"), LEFT)
+@pytest.mark.parametrize(("leaver", "case"), LEFT)
 def test_the_other_ranks_end_after_the_sentence_of_the_rank_that_leaves(
-    ended: Callable[..., Any], ranks: int, leaver: int, case: str
+    ended: Callable[..., Any], leaver: int, case: str
 ) -> None:
-    found = ended(ranks, leaver, case)
+    found = ended(leaver, case)
     assert found.code != 0
     sentences = re.findall(r"^rank \d on .* has left the run in .*; the other ranks end", found.stderr, re.MULTILINE)
     (sentence,) = sentences
-    assert re.match(f"rank {leaver} on .* has left the run in {LEFT[ranks, leaver, case]}; the", sentence)
+    assert re.match(f"rank {leaver} on .* has left the run in {LEFT[leaver, case]}; the", sentence)
 
 
 def test_a_rank_that_leaves_ends_all_ranks_that_exchange_over_mpi(ended: Callable[..., Any]) -> None:
-    found = ended(2, 1, "callback", HOROVODJOB_EXCHANGE="mpi4py")
+    found = ended(1, "callback", HOROVODJOB_EXCHANGE="mpi4py")
     assert found.code != 0
     sentence = r"^rank 1 on .* has left the run in step 4 of epoch 1: KeyError: 'own mistake'$"
     assert re.search(sentence, found.stderr, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""A run that is killed or terminated resumes with bitwise the same result as an uninterrupted run."""
+"""A run that is killed or terminated ends with the same bits as an uninterrupted one, with the recipe of today."""
 
 import json
 import re
@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 
 from trainer.support.arrays import assert_same_bits
-from trainer.support.background_job import Job, stopped_step
+from trainer.support.background_job import Job
 from trainer.support.interruptions import SHARED, killed_at
 
 MODEL = "saved_models/keras_cifar10_trained_model.h5"
+RECIPE = (
+    "--optimizer", "lars", "--learning-rate", 2, "--weight-decay", 1e-4, "--schedule", "cosine", "--warmup-epochs", 1,
+    "--label-smoothing", 0.1, "--ema", 0.9, "--mixup", 0.2, "--cutmix", 1,
+)  # fmt: skip
 CHECKPOINT_STEPS, STEPS_PER_EPOCH, EPOCHS, BATCH, ROWS = 3, 10, 3, 8, 32
 OWN = """
 import keras
@@ -58,7 +62,7 @@ def variables(archive: Path, **others: str) -> dict[str, str]:
 def flags(archive: Path) -> tuple[object, ...]:
     data = ("--archive", archive, "--archive-sha256", "any", "--model", "own:build")
     exact = ("--deterministic", "--threads", 1, "--checkpoint-steps", CHECKPOINT_STEPS, "--epochs", EPOCHS)
-    return (*data, *exact, "--batch-size", BATCH, "--learning-rate", 2e-5, "--dir")
+    return (*data, *exact, *RECIPE, "--batch-size", BATCH, "--dir")
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +74,8 @@ def command(trainer: Callable[..., list[str]], flags: tuple[object, ...]) -> Cal
 def started(start: Callable[..., Job], command: Any, archive: Path, tmp_path: Path) -> Callable[..., Job]:
     """Starts two ranks, of which one sends a signal to itself in a step and creates the file `signalled`."""
 
-    def job(signal_name: str, *, rank: int, step: int, **others: str) -> Job:
-        (tmp_path / "signalled").unlink(missing_ok=True)
-        interrupt = {"INTERRUPT": f"{signal_name} step {step}", "INTERRUPT_RANK": str(rank), **others}
+    def job(signal_name: str, *, rank: int, step: int) -> Job:
+        interrupt = {"INTERRUPT": f"{signal_name} step {step}", "INTERRUPT_RANK": str(rank)}
         return start(command(tmp_path), 2, variables(archive, INTERRUPT_FILE=str(tmp_path / "signalled"), **interrupt))
 
     return job
@@ -112,30 +115,22 @@ def test_a_run_that_is_killed_at_each_place_ends_with_the_same_bits(train: Calla
     assert {each["epoch"] for each in records if "val_loss" in each["metrics"]} == set(range(1, EPOCHS + 1))
 
 
-def test_a_run_of_which_a_rank_is_terminated_and_then_stopped_ends_with_the_same_bits(
+def test_a_run_of_which_a_rank_is_stopped_and_another_terminated_ends_with_the_same_bits(
     started: Callable[..., Job], uninterrupted: tuple[Any, Path], train: Callable[..., Any], tmp_path: Path
 ) -> None:
-    code, output = started("SIGTERM", rank=1, step=5).ended()
-    assert code == 143, output
-    # A checkpoint of the current step.
-    epoch, inside = divmod(stopped_step(output), STEPS_PER_EPOCH)
-    assert (tmp_path / (f"checkpoint-{epoch}-{inside}.h5" if inside else f"checkpoint-{epoch}.h5")).exists()
-    after = f"epoch {epoch}" + (f" and {inside} step{'' if inside == 1 else 's'}" if inside else "")
-
     # A rank that waits for a stopped one ends on SIGTERM.
-    job = started("SIGSTOP", rank=0, step=10, HOROVODJOB_ATTEMPT="2")
+    job = started("SIGSTOP", rank=0, step=10)
     job.wait_for("signalled")
     job.send_signal(1, signal.SIGTERM)
     code, output = job.ended()
     assert code == 143, output
-    assert f"Attempt 2: resuming after {after}\n" in output
     newest = max(tmp_path.glob("checkpoint-*.h5"), key=lambda path: path.stat().st_mtime_ns)
     newest.write_bytes(newest.read_bytes()[:-5000])
 
-    resumed = train(tmp_path, HOROVODJOB_ATTEMPT="3")
+    resumed = train(tmp_path, HOROVODJOB_ATTEMPT="2")
     assert resumed.code == 0, resumed.stderr
     assert f"Skipping the checkpoint {newest}, which cannot be read: " in resumed.stdout
-    assert re.search(r"^Attempt 3: resuming after epoch [01]( and [0-9]+ steps?)?$", resumed.stdout, re.MULTILINE)
+    assert re.search(r"^Attempt 2: resuming after epoch [01]( and [0-9]+ steps?)?$", resumed.stdout, re.MULTILINE)
     assert_same_bits(tmp_path / MODEL, uninterrupted[1] / MODEL)
     # The first logged epoch is incomplete. Later validations equal those of the uninterrupted run.
     ends, known = (

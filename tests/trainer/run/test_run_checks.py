@@ -172,7 +172,8 @@ def test_smoothing_accumulation_clipping_and_a_warm_up_keep_ranks_synchronized_a
         2, "--model", "own:small", "--optimizer", "momentum", "--learning-rate", 1e-9, "--label-smoothing", 0.1,
         "--accumulate", 3, "--clip-norm", 1, "--compression", "bf16", "--check-sync-every", 1, "--epochs", 50,
         "--early-stopping", 1, "--monitor", "val_accuracy", "--schedule", "constant",
-        "--learning-rate-scaling", "none", "--warmup-epochs", 1, "--log-seconds", 0.001,
+        "--learning-rate-scaling", "none", "--warmup-epochs", 1, "--log-seconds", 0.001, "--augment",
+        "--rand-augment", 0.1,
     )  # fmt: skip
     assert ended.code == 0, ended.stderr
     assert "Stopping early: val_accuracy has not improved since epoch 1" in ended.stdout

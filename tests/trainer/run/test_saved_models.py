@@ -47,32 +47,26 @@ def command(trainer: Callable[..., list[str]], tmp_path: Path) -> Callable[..., 
     return lambda *others: trainer(*flags, *others)
 
 
-def test_the_models_are_saved_when_there_is_space_also_after_sigterm(
-    start: Callable[..., Job], command: Any, tmp_path: Path
+def test_models_that_cannot_be_saved_end_the_attempt_and_the_next_one_saves_them_after_sigterm(
+    start: Callable[..., Job], run: Callable[..., Any], command: Any, tmp_path: Path
 ) -> None:
-    job = start(command("--keep-checkpoints", 3), 2, {"PYTHONPATH": str(tmp_path)})
+    environment, models = {"PYTHONPATH": str(tmp_path)}, tmp_path / "out/saved_models"
+    ended = run(1, command("--checkpoint-failure-seconds", 9), environment | {"WITHOUT_DELAY": "1"})
+    assert ended.code == 1
+    assert ended.stdout.count("; it tries again in 3 s") == 3
+    (sentence,) = ended.errors
+    assert "cannot save the trained model in " in sentence
+    assert "because the volume is full" in ended.stdout
+    assert not list(models.glob("*.keras"))
+    assert re.search(r"^Epoch 4/4 .* [0-9]+ samples/s$", ended.stdout, re.MULTILINE)
+    assert "images/s" not in ended.stdout
+
+    (tmp_path / "refused").unlink()
+    job = start(command(), 2, environment)
     job.wait_for("refused")
     job.send_signal(1, signal.SIGTERM)
     job.send_signal(0, signal.SIGTERM)
     (tmp_path / "refuses").unlink()
     code, output = job.ended()
     assert code == 0, output
-    assert (tmp_path / "out/saved_models/keras_npz_trained_model.keras").exists()
-    assert "because the volume is full" in output
-    assert re.search(r"^Epoch 4/4 .* [0-9]+ samples/s$", output, re.MULTILINE)
-    assert "images/s" not in output
-
-
-def test_models_that_cannot_be_saved_for_too_long_end_the_attempt_and_the_next_one_saves_them(
-    run: Callable[..., Any], command: Any, tmp_path: Path
-) -> None:
-    environment = {"PYTHONPATH": str(tmp_path)}
-    ended = run(1, command("--checkpoint-failure-seconds", 9), environment | {"WITHOUT_DELAY": "1"})
-    assert ended.code == 1
-    assert ended.stdout.count("; it tries again in 3 s") == 3
-    (sentence,) = ended.errors
-    assert "cannot save the trained model in " in sentence
-    (tmp_path / "refuses").unlink()
-    later = run(1, command(), environment)
-    assert later.code == 0, later.stderr
-    assert (tmp_path / "out/saved_models/keras_npz_trained_model.keras").exists()
+    assert (models / "keras_npz_trained_model.keras").exists()
