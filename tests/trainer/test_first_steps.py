@@ -47,6 +47,14 @@ def run(path: Path, tmp_path: Path) -> Callable[..., Any]:
     return ended
 
 
+def test_the_trainer_runs_alone_without_mpi(path: Path, run: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('No module named mpi4py')")
+    done = run("horovodjob-trainer --dataset digits --max-steps 3", "--dir", str(tmp_path), PYTHONPATH=str(tmp_path))
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert "horovodjob_trainer: Horovod is not built in this Python; this is the only rank\n" in done.stderr
+    assert (tmp_path / "saved_models" / "keras_digits_trained_model.keras").is_file()
+
+
 def test_two_ranks_train_with_the_two_commands_of_the_readme(run: Callable[..., Any], tmp_path: Path) -> None:
     assert [line for line in (INSTALL, RUN) if line not in README] == []
     done = run(RUN.replace(" train.py", f" --download {tmp_path / 'output'} train.py"), "--epochs", "1")
@@ -55,14 +63,6 @@ def test_two_ranks_train_with_the_two_commands_of_the_readme(run: Callable[..., 
     assert (tmp_path / "output" / "model.keras").is_file()
     told = "horovodjob_trainer: Horovod is not built in this Python; 2 ranks exchange over MPI with mpi4py\n"
     assert (done.stderr.count(told), "Traceback" in done.stderr) == (1, False)
-
-
-def test_the_trainer_runs_alone_without_mpi(path: Path, run: Callable[..., Any], tmp_path: Path) -> None:
-    (tmp_path / "mpi4py.py").write_text("raise ImportError('No module named mpi4py')")
-    done = run("horovodjob-trainer --dataset digits --max-steps 3", "--dir", str(tmp_path), PYTHONPATH=str(tmp_path))
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
-    assert "horovodjob_trainer: Horovod is not built in this Python; this is the only rank\n" in done.stderr
-    assert (tmp_path / "saved_models" / "keras_digits_trained_model.keras").is_file()
 
 
 def test_the_wheels_of_a_release_have_the_same_requirements(path: Path, tmp_path: Path) -> None:

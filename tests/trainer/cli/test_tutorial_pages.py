@@ -16,6 +16,7 @@ from support.tutorial import page
 DOCS = ROOT / "docs"
 # Training on text for an epoch takes minutes, and test_training.py has what is learnt on the digits.
 SHORTER = {
+    "--epochs 20 --optimizer adam": "--epochs 12 --optimizer adam",
     "--epochs 1 --model-name text": "--epochs 1 --max-steps 40 --log-seconds 0.01 --model-name text",
     "--dataset digits --epochs 3": "--dataset digits --max-steps 5",
     "--dir out --max-steps 50": "--dir out --max-steps 3 --threads 1",

@@ -1,11 +1,11 @@
-"""Horovod for Keras 3 on two ranks: callbacks, tapes, losses, kinds of models, errors and warnings."""
+"""Horovod for Keras 3 on two ranks: optimizers, callbacks, tapes, losses, kinds of models, errors and warnings."""
 
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-MODULES, RANKS = ("collectives", "training", "models", "losses"), 2
+MODULES, RANKS = ("collectives", "training", "models", "losses", "optimizers"), 2
 UNEVEN = Path(__file__).parent / "programs" / "uneven_steps.py"
 
 
