@@ -112,15 +112,6 @@ def test_without_the_package_tensorboard_one_line_says_so_and_the_reports_contin
     assert len((tmp_path / "progress.jsonl").read_text().splitlines()) == 2
 
 
-def test_the_end_is_reported_with_progress_1(
-    log_lines: list[str], tmp_path: Path, operator: OperatorServer, job_environment: dict[str, str]
-) -> None:
-    reporter = build_reporter(log_lines, tmp_path, environment=job_environment)
-    reporter.report(training_position(), {"loss": 1.0}, 1e-3)
-    reporter.close(done=True)
-    assert [report["progress"] for _, report in operator.wait_for_reports(1)][-1] == 1.0
-
-
 def test_files_that_cannot_be_written_are_logged_once_and_do_not_end_the_run(
     log_lines: list[str], tmp_path: Path
 ) -> None:
