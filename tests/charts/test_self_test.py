@@ -40,14 +40,6 @@ def report(api: Api, phase: str, message: str) -> None:
     api.patch(f"{COLLECTION}/{job['metadata']['name']}/status", {"status": status})
 
 
-def test_a_job_that_succeeds_is_deleted(api: Api) -> None:
-    program = self_test(api, 300)
-    report(api, "Succeeded", "")
-    output, _ = program.communicate(timeout=300)
-    assert (program.returncode, output.endswith(": Succeeded\n")) == (0, True)
-    assert api.get(COLLECTION)["items"] == []
-
-
 @pytest.mark.parametrize(
     ("phase", "message"), [("Failed", "the image has no mpirun"), ("", "no operator has reconciled it")]
 )

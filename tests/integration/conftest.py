@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from support.control_plane.operator_control_plane import (
     operator_kubeconfig,
 )
 from support.control_plane.watch_threads import EventRecorder, Kubelet, Recorder, Watch
-from support.invariants import OF_THE_OPERATOR_ALONE, violations
+from support.invariants import CHECKS, OF_THE_OPERATOR_ALONE, violations
 from support.job_driver import Job, restricted_pod, submit
 from support.kueue.controller import Kueue
 from support.kueue.queues import Queue, create_priority_classes, recorded_violations
@@ -120,15 +120,24 @@ def pair(operator_process: Operator, api: Api, tmp_path: Path) -> Iterator[Pair]
         yield started
 
 
+@pytest.fixture(scope="module")
+def histories() -> Iterator[list[Sequence[Object]]]:
+    """The versions of the jobs of a file, whose kstatus is checked at its end: the program starts once."""
+    found: list[Sequence[Object]] = []
+    yield found
+    assert violations(found, binary("kstatus"), without=CHECKS) == []
+
+
 @pytest.fixture
-def namespace(api: Api, recorder: Recorder) -> Iterator[str]:
+def namespace(api: Api, recorder: Recorder, histories: list[Sequence[Object]]) -> Iterator[str]:
     """A namespace for one test. At its end, the recorded statuses of all its jobs must be consistent."""
     name = f"test-{next(NUMBERS)}"
     make_namespace(api, name)
     yield name
     recorder.catch_up(name)
-    histories = [one for one in recorder.versions.values() if one and one[0]["metadata"]["namespace"] == name]
-    assert violations(histories, binary("kstatus"), without=OF_THE_OPERATOR_ALONE) == []
+    own = [tuple(one) for one in recorder.versions.values() if one and one[0]["metadata"]["namespace"] == name]
+    histories += own
+    assert violations(own, None, without=OF_THE_OPERATOR_ALONE) == []
     clear(api, name)
 
 

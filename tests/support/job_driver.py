@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Self
 
 from support.api_client import JOBS, Api, ApiError, Object, job, wait_for
@@ -19,9 +19,9 @@ SAFE = {
 ADDRESS_NUMBERS = itertools.count()
 
 
-def timestamp(skew: timedelta = timedelta(0)) -> str:
-    """The current time in the format of Kubernetes, by a clock that is ahead by `skew`."""
-    return (datetime.now(UTC) + skew).strftime("%Y-%m-%dT%H:%M:%SZ")
+def timestamp() -> str:
+    """The current time in the format of Kubernetes."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def restricted_pod(name: str) -> Object:
@@ -41,8 +41,6 @@ class Job:
 
     def __init__(self, api: Api, namespace: str, name: str, uid: str) -> None:
         self.api, self.namespace, self.name, self.uid = api, namespace, name, uid
-        self.clock_skew = timedelta(0)
-        """How far the clocks of the nodes are ahead."""
         self.path = f"{JOBS.format(namespace)}/{name}"
         self.pods_path = f"/api/v1/namespaces/{namespace}/pods"
         self.secret_path = f"/api/v1/namespaces/{namespace}/secrets/horovodjob-keys-{uid}"
@@ -149,7 +147,7 @@ class Job:
         number = next(ADDRESS_NUMBERS)
         address = old or f"10.88.{number // 250}.{number % 250 + 1}"
         conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": str(ready)}]
-        running = {"running": {"startedAt": timestamp(self.clock_skew)}}
+        running = {"running": {"startedAt": timestamp()}}
         container = self._container(role) | {"ready": ready, "started": ready, "state": running}
         addresses = {"podIP": address, "podIPs": [{"ip": address}]}
         self.report(role, phase="Running", conditions=conditions, containerStatuses=[container], **addresses)
@@ -161,7 +159,7 @@ class Job:
         if evicted:
             status |= {"reason": "Evicted", "message": evicted}
         ended = {"exitCode": code, "reason": reason or ("Error" if code else "Completed"), "message": message}
-        ended |= dict.fromkeys(("startedAt", "finishedAt"), timestamp(self.clock_skew))
+        ended |= dict.fromkeys(("startedAt", "finishedAt"), timestamp())
         container = self._container(role) | {"state": {"terminated": ended}}
         phase = "Failed" if code else "Succeeded"
         self.report(role, phase=phase, containerStatuses=[container], **status)

@@ -15,9 +15,9 @@ WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfiguration
 Respond = Callable[[Object], Object | None]
 
 
-def denies(message: str, code: int = 403) -> Respond:
-    """A webhook that denies everything."""
-    return lambda _: {"allowed": False, "status": {"code": code, "message": message}}
+def denies(message: str) -> Respond:
+    """A webhook that denies everything, with a code as an API server that fails has it."""
+    return lambda _: {"allowed": False, "status": {"code": 500, "message": message}}
 
 
 def fails(_: Object) -> Object | None:

@@ -112,7 +112,7 @@ def selective_operator(api: Api, operator_process: Operator, operator_access: Pa
         api.delete(f"{path}/namespace-reader")
 
 
-def test_namespaces_are_selected_by_a_label_without_a_restart(
+def test_namespaces_are_selected_by_a_label_and_an_annotation_sets_the_defaults_and_the_queue_of_their_jobs(
     api: Api, selective_operator: Operator, namespaces: tuple[str, str, str]
 ) -> None:
     own, other, _ = namespaces
@@ -120,54 +120,37 @@ def test_namespaces_are_selected_by_a_label_without_a_restart(
     selected = submit(api, own)
     submit(api, other).advance_to("Succeeded")
     assert (selected.phase, selected.pods()) == ("", {}), "the namespace is not selected"
+    annotate(api, own, '{"nodeSelector": {"pool": "own"}, "priorityClass": "x"}')
     label(api, own)
+    message = selected.wait_for_condition("Stalled", reason="InvalidSpec")
+    assert message.startswith(f"annotation horovodjob.dev/job-defaults of namespace {own}: priorityClass: ")
+    assert selected.pods() == {}
+    annotate(api, own, '{"nodeSelector": {"pool": "own"}}')
     selected.advance_to("Running")
+    assert {pod["spec"]["nodeSelector"]["pool"] for pod in selected.pods().values()} == {"own"}
+    assert "pool" not in submit(api, other, "other").wait_for_pods()["launcher"]["spec"].get("nodeSelector", {})
+
     label(api, own, None)
     wait_for("no jobs of the namespace", lambda: not selective_operator.jobs(own))
     selected.end("launcher", 0)
-    later = submit(api, own, "later")
+    waiting = submit(api, own, "waiting")
     submit(api, other, "meanwhile").advance_to("Succeeded")
-    assert (selected.phase, later.phase) == ("Running", ""), "the operator changes none of its jobs"
+    assert (selected.phase, waiting.phase) == ("Running", ""), "the operator changes none of its jobs"
     assert selected.uids()
-    label(api, own)
-    selected.wait("Succeeded")
-    later.advance_to("Succeeded")
-    assert selective_operator.get("/readyz")[0] == 200
-
-
-def test_an_annotation_of_the_namespace_sets_the_defaults_and_the_queue_of_its_jobs(
-    api: Api, selective_operator: Operator, namespaces: tuple[str, str, str]
-) -> None:
-    own, other, _ = namespaces
-    annotate(api, own, '{"nodeSelector": {"pool": "own"}, "priorityClass": "x"}')
-    label(api, own)
-    label(api, other)
-    running = submit(api, own)
-    message = running.wait_for_condition("Stalled", reason="InvalidSpec")
-    assert message.startswith(f"annotation horovodjob.dev/job-defaults of namespace {own}: priorityClass: ")
-    assert running.pods() == {}
-    annotate(api, own, '{"nodeSelector": {"pool": "own"}}')
-    running.advance_to("Running")
-    assert {pod["spec"]["nodeSelector"]["pool"] for pod in running.pods().values()} == {"own"}
-    assert "pool" not in submit(api, other).wait_for_pods()["launcher"]["spec"].get("nodeSelector", {})
-
     # Namespaces and jobs are two watches: a job that is created before the operator sees the annotation has no queue.
-    label(api, own, None)
-    wait_for("no jobs of the namespace", lambda: not selective_operator.jobs(own))
     annotate(api, own, '{"queue": "gpus"}')
     label(api, own)
-    waiting = submit(api, own, "waiting")
+    selected.wait("Succeeded")
+    assert "queue" not in selected.status, "its pods need no quota any more"
     wait_for("it to wait in the queue", lambda: waiting.status.get("queue", {}).get("name") == "gpus")
     assert (waiting.phase, waiting.pods()) == ("Queued", {})
     without_queue = job("without-queue")
     without_queue["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": ""}
     created = api.create(JOBS.format(own), without_queue)
     Job(api, own, "without-queue", created["metadata"]["uid"]).advance_to("Succeeded")
-    running.end("launcher", 0)
-    running.wait("Succeeded")
-    assert "queue" not in running.status, "its pods need no quota any more"
     annotate(api, own, "{}")
     waiting.advance_to("Succeeded")
+    assert selective_operator.get("/readyz")[0] == 200
 
 
 @pytest.fixture

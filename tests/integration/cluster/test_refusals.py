@@ -111,7 +111,7 @@ async def test_a_policy_and_a_missing_right_are_told_apart(namespace: str, conne
 def test_a_webhook_that_denies_a_pod_stalls_the_job_until_it_allows_it(
     submit_job: Submit, api: Api, namespace: str
 ) -> None:
-    with webhook(api, namespace, denies("no cost center", 500)) as name:
+    with webhook(api, namespace, denies("no cost center")) as name:
         wait_until_called(api, namespace)
         job = submit_job()
         message = job.wait_for_condition("Stalled", reason="AdmissionDenied")

@@ -61,18 +61,3 @@ def test_the_scale_subresource_adds_and_removes_workers(submit_job: Submit, oper
     assert (status["phase"], status["replicas"], status["attempt"]) == ("Running", 2, 1)
     assert (status["restarts"], status["preemptions"], status.get("errors", [])) == (0, 0, [])
     wait_for("the event of the last size", lambda: job.events()["Resized"])
-
-
-def test_a_lost_worker_is_replaced_while_the_other_ranks_continue(submit_job: Submit) -> None:
-    job = submit_job(worker={"replicas": 3, "gpus": 0}, **ELASTIC).advance_to("Running")
-    before = job.uids()
-    job.evict("worker-1")
-    wait_for("a new worker", lambda: job.uids().get("worker-1") not in (None, before["worker-1"]))
-    wait_for_hosts(job, (0, 2))
-    join(job, 1)
-    wait_for_hosts(job, (0, 1, 2))
-    status = job.status
-    assert (status["phase"], status["attempt"], status["restarts"], status["preemptions"]) == ("Running", 1, 0, 1)
-    (error,) = status["errors"]
-    assert (error["pod"], error["reason"]) == ("train-worker-1", "Evicted")
-    assert {role for role, uid in job.uids().items() if uid == before[role]} == {"launcher", "worker-0", "worker-2"}

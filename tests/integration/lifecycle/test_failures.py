@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from integration.scenarios import run_next_attempt
 from support.api_client import Object, wait_for
 from support.job_driver import Job
 
@@ -75,43 +74,6 @@ def test_each_end_of_a_pod_has_its_reason_and_counts_as_failure_or_disruption(su
         wait_for("the event", lambda: job.events()["Preempted" if is_disruption else "Restarting"] == 1)  # noqa: B023
     expected = {"pod": "rank-launcher", "node": "node-1", "container": "launcher", "exitCode": 3, "attempt": 1}
     assert {key: last_error(jobs["rank"])[key] for key in expected} == expected
-
-
-def test_a_restart_keeps_healthy_workers_and_the_job_fails_at_its_backoff_limit(submit_job: Submit) -> None:
-    job = submit_job(runPolicy={"backoffLimit": 1}).advance_to("Running")
-    workers = {role: uid for role, uid in job.uids().items() if role != "launcher"}
-    job.end("launcher", 2)
-    job.skip_backoff()
-    run_next_attempt(job)
-    assert job.uids().items() >= workers.items()
-    job.end("launcher", 2, message="boom")
-    status = job.wait("Failed")
-    assert (status["restarts"], len(status["errors"]), status["exitCode"]) == (1, 2, 2)
-    assert job.condition("Failed")["reason"] == "BackoffLimitExceeded"
-    reason = "RankFailed: mpirun ended with exit code 2; attempt 2; runPolicy.backoffLimit is 1"
-    assert job.condition("Failed")["message"] == f"boom ({reason})"
-    wait_for("the event", lambda: job.events()["Failed"] == 1)
-
-
-def test_an_unreachable_worker_is_a_disruption_and_no_host_of_the_next_attempt(submit_job: Submit) -> None:
-    job = submit_job(runPolicy={"backoffLimit": 0}).advance_to("Running")
-    worker, kept = f"{job.pods_path}/train-worker-1", job.uids()["worker-0"]
-    address = job.pods()["worker-1"]["status"]["podIP"]
-    job.api.patch(worker, {"metadata": {"finalizers": ["example.com/no-kubelet"]}})
-    job.end("launcher", 1, message=f'{{"unreachable":"{address} "}}')
-    job.skip_backoff()
-    wait_for("the message", lambda: "waiting for pod train-worker-1" in job.condition("Reconciling")["message"])
-    assert job.condition("Reconciling")["message"].endswith(
-        ": if that node does not respond, delete it or taint it node.kubernetes.io/out-of-service"
-    )
-    error = last_error(job)
-    assert (error["reason"], error["pod"], error["node"]) == ("NodeLost", "train-worker-1", "node-1")
-    assert (job.phase, job.hosts) == ("Restarting", "")
-    job.api.patch(worker, {"metadata": {"finalizers": None}})
-    status = job.advance_to("Running", since="Queued").status
-    assert (status["attempt"], status["preemptions"], status["restarts"]) == (2, 1, 0)
-    assert job.uids()["worker-0"] == kept
-    assert address not in job.hosts
 
 
 def test_a_node_that_ends_attempts_is_avoided_and_after_three_in_a_row_named_in_an_event(submit_job: Submit) -> None:
