@@ -73,10 +73,6 @@ class ArgoDelivery(Delivery):
         sync = self.status.get("sync", {})
         return str(sync["revision"]) if sync.get("status") == "Synced" else ""
 
-    def attempted_revision(self) -> str:
-        operation = self.status.get("operationState", {})
-        return str(operation.get("syncResult", {}).get("revision", "")) if "finishedAt" in operation else ""
-
     def health(self) -> str:
         reported = str(self.status.get("health", {}).get("status", "Progressing"))
         return HEALTH.get(reported, reported)
@@ -104,10 +100,9 @@ class ArgoCD(Engine):
         self._charts = directory / "charts"
 
     def start(self) -> None:
-        for file in ("application-crd.yaml", "appproject-crd.yaml"):
-            self.apply(file=kept_file("argocd", file))
+        files = (kept_file("argocd", file) for file in ("application-crd.yaml", "appproject-crd.yaml"))
+        self.apply(namespace(SYSTEM), files=files)
         self.serve("argoproj.io/v1alpha1/applications", "argoproj.io/v1alpha1/appprojects")
-        self.apply(namespace(SYSTEM))
         self.apply(*initial_settings())
         self.start_controllers()
 
@@ -157,7 +152,7 @@ class ArgoCD(Engine):
         self._repository = Repository(self._charts)
         shutil.copytree(ROOT / "charts" / "horovodjob-operator", self._charts / "horovodjob-operator")
         self._repository.commit()
-        self.apply(file=GITOPS / "argocd" / "argocd-cm.yaml")
+        self.apply(files=[GITOPS / "argocd" / "argocd-cm.yaml"])
         built = self.api.kubectl("kustomize", str(repository.directory / "clusters" / "argocd")).stdout
         self.apply(*(self._applied(application, repository) for application in yaml.safe_load_all(built)))
 

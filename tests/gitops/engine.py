@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +74,6 @@ class Delivery(ABC):
         """The commit that was applied last without an error."""
 
     @abstractmethod
-    def attempted_revision(self) -> str:
-        """The commit of the last attempt, also if that has failed."""
-
-    @abstractmethod
     def health(self) -> str:
         """The health that the engine reports for the objects of the folder."""
 
@@ -98,10 +94,6 @@ class Delivery(ABC):
     def wait_applied(self) -> None:
         """Waits until the engine has applied the last commit."""
         self._wait("the last commit to be applied", lambda: self.applied_revision() == self.repository.revision)
-
-    def wait_attempt(self) -> None:
-        """Waits until the engine has tried to apply the last commit."""
-        self._wait("an attempt", lambda: self.attempted_revision() == self.repository.revision)
 
     def wait_health(self, wanted: str) -> None:
         """Waits for this health."""
@@ -157,9 +149,9 @@ class Engine(ABC):
     def deliver(self, repository: Repository, name: str, **changes: Any) -> Delivery:
         """Applies the jobs of a repository as manifests/gitops does, with changes of the spec."""
 
-    def apply(self, *objects: Object, file: Path | None = None) -> None:
-        """Applies objects, or a file, as an administrator."""
-        text = file.read_text() if file else yaml.safe_dump_all(objects)
+    def apply(self, *objects: Object, files: Iterable[Path] = ()) -> None:
+        """Applies objects and files as an administrator."""
+        text = "\n---\n".join([yaml.safe_dump_all(objects), *(file.read_text() for file in files)])
         done = self.api.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
         assert done.returncode == 0, done.stderr
 

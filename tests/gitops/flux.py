@@ -66,10 +66,6 @@ class FluxDelivery(Delivery):
         applied = str(status.get("lastAppliedRevision", "")).rpartition(":")[2]
         return applied if self.ready().get("status") == "True" else ""
 
-    def attempted_revision(self) -> str:
-        attempted = str(self.get().get("status", {}).get("lastAttemptedRevision", "")).rpartition(":")[2]
-        return "" if self.health() == PROGRESSING else attempted
-
     def reconcile(self) -> None:
         """Applies the last commit again, as the controller does after each interval."""
         self._engine.request(self.path)
@@ -101,12 +97,14 @@ class Flux(Engine):
         self._registry = Registry(self._address)
         self._push_chart(self._chart)
         self._push_chart(ROOT / "charts" / "horovodjob")
-        self.apply(namespace(SYSTEM))
-        for controller, plurals in RESOURCES.items():
-            group, version = f"{GROUPS[controller]}.toolkit.fluxcd.io", VERSIONS[controller]
-            for plural in plurals:
-                self.apply(file=kept_file(controller, f"{group}_{plural}.yaml"))
-            self.serve(*(f"{group}/{version}/{plural}" for plural in plurals))
+        kinds = [
+            (controller, f"{GROUPS[controller]}.toolkit.fluxcd.io", plural)
+            for controller, plurals in RESOURCES.items()
+            for plural in plurals
+        ]
+        files = (kept_file(controller, f"{group}_{plural}.yaml") for controller, group, plural in kinds)
+        self.apply(namespace(SYSTEM), files=files)
+        self.serve(*(f"{group}/{VERSIONS[controller]}/{plural}" for controller, group, plural in kinds))
         self._start_controllers()
 
     def _start_controllers(self) -> None:

@@ -185,30 +185,10 @@ def start_flux(cluster: Cluster, repository: Repository, name: str, *objects: Ob
 
 
 @only(Flux)
-def test_flux_corrects_drift_and_leaves_what_git_does_not_set(cluster: Cluster, tmp_path: Path) -> None:
-    name = f"drift-{next(NUMBERS)}"
-    objects = [namespace_object(name), training(name, labels={"team": "vision"})]
-    repository = new_repository(tmp_path / "repository", deploy__all=objects)
-    start_flux(cluster, repository, name, kustomization(name, "deploy", name))
-    delivery = flux_delivery(cluster, repository, name, name)
-    delivery.wait_applied()
-    job = job_of(delivery, "train").advance_to("Running")
-    cluster.api.patch(
-        job.path, {"metadata": {"labels": {"team": "robotics"}}, "spec": {"runPolicy": {"suspend": True}}}
-    )
-    delivery.reconcile()
-    wait_for("the label of Git", lambda: labels(job)["team"] == "vision")
-    job.wait("Suspended")
-    job.delete()
-    delivery.reconcile()
-    wait_for("the deleted job to be created again", lambda: runs(cluster.api, name))
-    assert job_of(delivery, "train").uid != job.uid
-
-
-@only(Flux)
-def test_a_kustomization_depends_on_the_result_of_another(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_kustomization_depends_on_the_result_of_another_and_corrects_drift(cluster: Cluster, tmp_path: Path) -> None:
     name = f"depends-{next(NUMBERS)}"
-    files = {"train__all": [namespace_object(name), training(name)], "evaluate__job": training(name, "evaluate")}
+    train = training(name, labels={"team": "vision"})
+    files = {"train__all": [namespace_object(name), train], "evaluate__job": training(name, "evaluate")}
     repository = new_repository(tmp_path / "repository", **files)
     checks = yaml.safe_load(FLUX_RESULTS.read_text())["spec"]["healthCheckExprs"]
     waits = {"wait": True, "timeout": "12h", "healthCheckExprs": checks}
@@ -218,11 +198,23 @@ def test_a_kustomization_depends_on_the_result_of_another(cluster: Cluster, tmp_
     delivery = flux_delivery(cluster, repository, name, name)
     job = job_of(delivery, "train").advance_to("Running")
     wait_for("the second one to wait", lambda: "depend" in str(cluster.api.get(f"{KUSTOMIZATIONS}/{name}-evaluate")))
-    assert flux_delivery(cluster, repository, f"{name}-train", name).health() == PROGRESSING
+    waiting = flux_delivery(cluster, repository, f"{name}-train", name)
+    assert waiting.health() == PROGRESSING
     assert [one.name for one in runs(cluster.api, name)] == ["train"]
     job.end("launcher", 0)
     job.wait("Succeeded")
-    job_of(delivery, "evaluate").wait("Queued")
+    evaluation = job_of(delivery, "evaluate")
+    evaluation.wait("Queued")
+
+    cluster.api.patch(job.path, {"metadata": {"labels": {"team": "robotics"}}})
+    cluster.api.patch(evaluation.path, {"spec": {"runPolicy": {"suspend": True}}})
+    waiting.reconcile()
+    wait_for("the label of Git", lambda: labels(job)["team"] == "vision")
+    flux_delivery(cluster, repository, f"{name}-evaluate", name).reconcile()
+    evaluation.wait("Suspended")
+    job.delete()
+    waiting.reconcile()
+    wait_for("the deleted job to be created again", lambda: job_of(delivery, "train").uid != job.uid)
 
 
 def release(namespace: str, source: str, values: Object, **spec: Any) -> Object:
