@@ -1,18 +1,15 @@
 """A sign-in at Azure: a workload identity of the fakes, a storage account and the list of its keys."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from support.azure_fakes.arm.server import SUBSCRIPTION, ResourceManager
 from support.azure_fakes.arm.storage import StorageAccount
-from support.azure_fakes.entra.server import AUDIENCE, TENANT, Entra, FederatedCredential
+from support.azure_fakes.entra.server import TENANT, Entra, federated_token
 from support.azure_fakes.files.accounts import Account, DataRole
 from support.azure_fakes.files.server import FilesService
 
@@ -37,17 +34,14 @@ class AzureSignIn:
 @contextmanager
 def azure_sign_in(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureSignIn]:
     """The environment of a pod with workload identity, and the account among others of two subscriptions."""
-    account, key = Account(ACCOUNT, directory / "account"), rsa.generate_private_key(65537, 2048)
-    claims = {"iss": ISSUER, "sub": "hvj", "aud": AUDIENCE, "exp": int(time.time()) + 3600}
-    (directory / "token").write_text(jwt.encode(claims, key, "RS256", headers={"kid": "k"}))
+    account = Account(ACCOUNT, directory / "account")
+    (directory / "token").write_text(federated_token(ISSUER, "hvj"))
     with (
         Entra(directory) as entra,
         FilesService([account], tls=directory, claims=entra.claims) as service,
         ResourceManager(directory, entra) as arm,
     ):
-        entra.register(CLIENT, federated=(FederatedCredential(ISSUER, "hvj"),))
-        public = jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
-        entra.trust(ISSUER, {"keys": [public | {"kid": "k"}]})
+        entra.register(CLIENT, identity=(ISSUER, "hvj"))
         arm.accounts += [StorageAccount("another", "other", f"other{number}", "a2V5") for number in range(5)]
         arm.accounts += [StorageAccount(SUBSCRIPTION, "other", "other6", "a2V5")]
         arm.accounts += [StorageAccount(SUBSCRIPTION, GROUP, ACCOUNT, account.key)]

@@ -1,5 +1,6 @@
 """A real API server without operator and nodes, and `hvj` as a user runs it."""
 
+import contextlib
 import itertools
 import signal
 from collections.abc import Iterator
@@ -83,9 +84,8 @@ def nodes(api: Api, workspace: str) -> Iterator[Nodes]:
 @pytest.fixture
 def kueue(api: Api, workspace: str) -> Iterator[Kueue]:
     """A queue in the test's workspace for the nodes of the pool."""
-    made = Kueue(api, workspace, {"kubernetes.azure.com/agentpool": POOL})
-    yield made
-    made.remove()
+    with contextlib.closing(Kueue(api, workspace, {"kubernetes.azure.com/agentpool": POOL})) as made:
+        yield made
 
 
 @pytest.fixture

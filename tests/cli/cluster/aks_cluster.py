@@ -1,32 +1,25 @@
-"""An AKS cluster on the fakes, which trusts the service accounts of the test's API server."""
+"""An AKS cluster on the fakes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from cli.cluster.nodes import AKS, GROUP, POOL
-from support.api_client import Api
 from support.azure_fakes.arm.resources import Cluster, new_pool
 from support.azure_fakes.arm.server import SUBSCRIPTION, ResourceManager, Role
-from support.azure_fakes.entra.server import AUDIENCE, TENANT, Entra, FederatedCredential
+from support.azure_fakes.entra.server import TENANT, Entra, federated_token
 
 CLIENT = "11111111-0000-4000-8000-000000000002"
-ACCOUNT = "pool-operator"
+IDENTITY = ("https://issuer", "system:serviceaccount:training:pool-operator")
 
 
 @contextmanager
-def aks_cluster(api: Api, namespace: str, directory: Path) -> Iterator[tuple[ResourceManager, dict[str, str]]]:
+def aks_cluster(directory: Path) -> Iterator[tuple[ResourceManager, dict[str, str]]]:
     """The fake of Azure Resource Manager, and the environment of a pod with workload identity."""
-    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-    api.create(accounts, {"metadata": {"name": ACCOUNT}})
-    wanted = {"spec": {"audiences": [AUDIENCE], "expirationSeconds": 3600}}
     token = directory / "token"
-    token.write_text(api.create(f"{accounts}/{ACCOUNT}/token", wanted)["status"]["token"])
+    token.write_text(federated_token(*IDENTITY))
     with Entra(directory) as entra, ResourceManager(directory, entra) as arm:
-        issuer = api.get("/.well-known/openid-configuration")["issuer"]
-        entra.trust(issuer, api.get("/openid/v1/jwks"))
-        subject = f"system:serviceaccount:{namespace}:{ACCOUNT}"
-        entra.register(CLIENT, federated=(FederatedCredential(issuer, subject),))
+        entra.register(CLIENT, identity=IDENTITY)
         arm.assign(CLIENT, Role.CONTRIBUTOR)
         pools = {"system": new_pool("system", mode="System", vmSize="Standard_D4s_v5"), POOL: new_pool(POOL, count=0)}
         elsewhere = Cluster(SUBSCRIPTION, "other", "elsewhere", "westeurope")

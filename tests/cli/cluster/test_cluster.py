@@ -44,9 +44,9 @@ PODS: tuple[tuple[Object, str], ...] = (
 
 
 @pytest.fixture
-def arm(api: Api, workspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ResourceManager]:
+def arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ResourceManager]:
     """Azure's control plane with the AKS cluster of the nodes; the test runs with workload identity."""
-    with aks_cluster(api, workspace, tmp_path) as (arm, environment):
+    with aks_cluster(tmp_path) as (arm, environment):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr("horovodjob.client.cluster.aks.BUSY_POLL_SECONDS", 0.1)

@@ -1,6 +1,5 @@
-"""A cluster without the definition of HorovodJobs, or with an older one: an API server of its own."""
+"""A cluster without the definition of HorovodJobs, or with an older one."""
 
-import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,8 +9,7 @@ import yaml
 from cli.cluster_state import ClusterState
 from cli.program import run
 from horovodjob import Client, ClientError
-from localcluster.control_plane.standalone import ControlPlane
-from support.api_client import BASE, Api, ApiError, Object, is_served, job, wait_for
+from support.api_client import BASE, Api, Object, is_served, job, wait_for, wait_for_admission_policy
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAME = "horovodjobs.horovodjob.dev"
@@ -35,46 +33,44 @@ COMMANDS = (
 )
 
 
-@pytest.fixture(scope="module")
-def bare() -> Iterator[Api]:
-    """An API server that serves no HorovodJobs."""
-    with ControlPlane() as control_plane:
-        yield Api(control_plane.kubeconfig)
+def shipped() -> Object:
+    """The definition of the manifests."""
+    documents: list[Object] = [*yaml.safe_load_all((BASE / "crd.yaml").read_text())]
+    return next(each for each in documents if each["kind"] == "CustomResourceDefinition")
+
+
+def remove_definition(api: Api) -> None:
+    """Deletes the definition with its jobs."""
+    api.delete(f"{DEFINITIONS}/{NAME}")
+    wait_for("the definition to be gone", lambda: api.find(f"{DEFINITIONS}/{NAME}") is None)
+    wait_for("its jobs to be gone", lambda: not is_served(api, "/apis/horovodjob.dev/v1beta1/horovodjobs"))
 
 
 @pytest.fixture(autouse=True)
-def project(bare: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The current directory, with a script and a job; `hvj` uses this API server."""
+def bare(api: Api, workspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The API server serves no HorovodJobs; the current directory has a script and a job."""
     (tmp_path / "train.py").write_text("print(1)")
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job("created", image="trainer:1")))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KUBECONFIG", str(bare.kubeconfig))
+    remove_definition(api)
+    yield
+    if api.find(f"{DEFINITIONS}/{NAME}"):
+        remove_definition(api)
+    install(api, lambda version: None)
+    wait_for_admission_policy(api)
 
 
-@pytest.fixture
-def install(bare: Api) -> Iterator[Callable[..., None]]:
-    """Installs the definition with a change of its only version; removes it afterwards."""
-    shipped: Object = next(
-        each
-        for each in yaml.safe_load_all((BASE / "crd.yaml").read_text())
-        if each["kind"] == "CustomResourceDefinition"
-    )
-
-    def create(change: Callable[[Object], object]) -> None:
-        definition = copy.deepcopy(shipped)
-        (version,) = definition["spec"]["versions"]
-        change(version)
-        bare.create(DEFINITIONS, definition)
-        path = f"/apis/horovodjob.dev/{version['name']}/horovodjobs"
-        wait_for("the definition to be served", lambda: is_served(bare, path))
-
-    yield create
-    bare.delete(f"{DEFINITIONS}/{NAME}")
-    wait_for("the definition to be gone", lambda: bare.find(f"{DEFINITIONS}/{NAME}") is None)
-    wait_for("its jobs to be gone", lambda: not is_served(bare, "/apis/horovodjob.dev/v1beta1/horovodjobs"))
+def install(api: Api, change: Callable[[Object], object]) -> None:
+    """Installs the definition with a change of its only version."""
+    definition = shipped()
+    (version,) = definition["spec"]["versions"]
+    change(version)
+    api.create(DEFINITIONS, definition)
+    path = f"/apis/horovodjob.dev/{version['name']}/horovodjobs"
+    wait_for("the definition to be served", lambda: is_served(api, path))
 
 
-def test_without_the_definition_each_command_names_the_doctor() -> None:
+def test_without_the_definition_or_with_another_version_each_command_names_the_doctor(api: Api) -> None:
     words = "error: the cluster does not serve this resource; `hvj doctor` shows what is missing\n"
     for command in COMMANDS:
         done = run(*command)
@@ -84,14 +80,10 @@ def test_without_the_definition_each_command_names_the_doctor() -> None:
     shown = run("doctor", "-o", "json").stdout
     assert f"the cluster does not serve HorovodJobs: the definition {NAME} is not installed" in shown
     assert "kubectl apply --server-side -k manifests/base" in shown
-
-
-def test_a_definition_of_another_version_is_one_sentence(install: Callable[..., None]) -> None:
-    install(lambda version: version.update(name="v1alpha1"))
-    for command in COMMANDS:
+    install(api, lambda version: version.update(name="v1alpha1"))
+    for command in COMMANDS[:4]:
         done = run(*command)
-        assert (done.code, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
-        assert "`hvj doctor` shows what is missing" in done.stderr
+        assert (done.code, done.stdout, done.stderr) == (1, "", words), command
     assert "it has v1alpha1, and v1beta1 is needed" in run("doctor", "-o", "json").stdout
 
 
@@ -110,10 +102,10 @@ def older(version: Object) -> None:
     spec["properties"]["runPolicy"].pop("x-kubernetes-validations", None)
 
 
-def test_what_an_older_definition_does_not_have_is_refused_by_its_name_and_nothing_is_left(
-    bare: Api, install: Callable[..., None]
+def test_of_an_older_definition_what_it_lacks_is_refused_by_its_name_and_jobs_are_shown(
+    api: Api, workspace: str
 ) -> None:
-    install(older)
+    install(api, older)
     ending = "because their definition is older than this hvj: ask the cluster's administrator for an upgrade"
     for command, fields in (
         (("train.py",), "spec.preparation and no spec.script"),
@@ -124,36 +116,18 @@ def test_what_an_older_definition_does_not_have_is_refused_by_its_name_and_nothi
         assert (done.code, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
         assert f"error: the HorovodJobs of this cluster have no {fields}" in done.stderr
         assert ending in done.stderr
-    configuration = "/api/v1/namespaces/default/configmaps"
-    assert [each for each in bare.items(configuration) if "code" in each["metadata"]["name"]] == []
-    bare.create("/apis/horovodjob.dev/v1beta1/namespaces/default/horovodjobs", job("train", image="trainer:1"))
+    cluster = ClusterState(api, workspace)
+    assert cluster.codes() == []
+    cluster.create("train")
     done = run("job", "suspend", "-n", "train")
     assert (done.code, "have no spec.runPolicy.suspend, " in done.stderr) == (1, True), done.stderr
 
-
-def test_jobs_of_an_older_definition_are_shown_without_what_they_lack(
-    bare: Api, install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(older)
-    cluster = ClusterState(bare, "default")
-    created = cluster.create("train")
     cluster.run("train")
-    bare.create(cluster.jobs, job("other", image="trainer:1"))
-    assert [each["state"] for each in run("job", "list").data] == ["queued", "queued"]
+    assert [each["state"] for each in run("job", "list").data] == ["queued"]
     assert run("job", "list", "-o", "table").code == 0
-    assert run("job", "show", "-n", created["metadata"]["name"]).data["phase"] == "Running"
+    assert run("job", "show", "-n", "train").data["phase"] == "Running"
     assert run("experiment", "list").data == []
     assert run("job", "wait", "-n", "train", "--timeout", "1s").code == 5
     assert "is of an older version: it lacks " in run("doctor", "-o", "json").stdout
     cluster.succeed("train")
     assert run("job", "wait", "-n", "train", "--quiet").code == 0
-
-
-def test_an_error_of_the_user_is_not_that_of_an_older_definition(bare: Api, install: Callable[..., None]) -> None:
-    install(lambda version: None)
-    document = job("created", image="trainer:1", imge="trainer:2")
-    Path("job.yaml").write_text(yaml.safe_dump(document))
-    done = run("job", "create", "-f", "job.yaml")
-    assert (done.code, "spec.imge" in done.stderr, "older" in done.stderr) == (1, True, False), done.stderr
-    with pytest.raises(ApiError):
-        bare.get("/apis/horovodjob.dev/v1beta1/namespaces/default/horovodjobs/created")

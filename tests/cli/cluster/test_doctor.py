@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from cli.cluster.aks_cluster import CLIENT, aks_cluster
-from cli.cluster.kueue_objects import QUEUE, Kueue
+from cli.cluster.kueue_objects import QUEUE, Kueue, remove_definitions
 from cli.cluster.nodes import Nodes
 from cli.cluster_state import ClusterState, condition
 from cli.program import Hvj, Result, run, terminal
@@ -122,6 +122,9 @@ class ClusterSetup:
             lambda: self.api.get(deployment).get("status", {}).get("availableReplicas"),
         )
 
+    def delete_last(self) -> None:
+        self.api.delete(self._made.pop())
+
     def delete_all(self) -> None:
         self.metrics.shutdown()
         self.nodes.delete_all()
@@ -202,7 +205,7 @@ def failed_row(result: Result, check: str) -> Object:
 def azure(cluster_setup: ClusterSetup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ResourceManager]:
     """The AKS cluster of a node, which the environment signs in to."""
     cluster_setup.nodes.add("system-0", labels={}, gpus=0, on_azure=True)
-    with aks_cluster(cluster_setup.api, cluster_setup.namespace, tmp_path) as (arm, environment):
+    with aks_cluster(tmp_path) as (arm, environment):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         yield arm
@@ -351,22 +354,18 @@ def test_a_driver_that_is_missing_or_runs_on_no_node_is_reported(doctor: Doctor,
     assert "runs on no node for workers" in failed_row(doctor(azureFiles=[SHARE]), "CSI driver")["message"]
 
 
-@pytest.mark.parametrize(
-    ("image", "result"),
-    [
+def test_a_driver_that_cannot_mount_with_an_identity_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    cluster_setup.add_driver()
+    with_identity = SHARE | {"clientID": "1111"}
+    for image, found in (
+        ("mirror.example.com/azurefile-csi@sha256:1111", "not checked"),
         ("mcr.microsoft.com/oss/v2/kubernetes-csi/azurefile-csi:v1.35.1", "blocks"),
         ("mcr.microsoft.com/oss/v2/kubernetes-csi/azurefile-csi:v1.36.0-rc1", "ok"),
-        ("mirror.example.com/azurefile-csi@sha256:1111", "not checked"),
-    ],
-)
-def test_a_driver_that_cannot_mount_with_an_identity_is_reported(
-    doctor: Doctor, cluster_setup: ClusterSetup, image: str, result: str
-) -> None:
-    cluster_setup.add_driver()
-    cluster_setup.add_daemon_set("csi-azurefile-node", image)
-    expected = ["ok", "ok"] if result == "ok" else [result, "ok"]
-    assert results(doctor(azureFiles=[SHARE | {"clientID": "1111"}]), "CSI driver") == expected
-    assert results(doctor(azureFiles=[SHARE]), "CSI driver") == ["ok"]
+    ):
+        cluster_setup.add_daemon_set("csi-azurefile-node", image)
+        assert results(doctor(azureFiles=[with_identity]), "CSI driver") == [found, "ok"]
+        assert results(doctor(azureFiles=[SHARE]), "CSI driver") == ["ok"]
+        cluster_setup.delete_last()
 
 
 @pytest.fixture
@@ -517,10 +516,10 @@ def test_checks_without_the_required_rights_are_listed_as_not_checked(
 
 
 def test_the_manifests_for_aks_are_valid(api: Api) -> None:
-    for name in ("nvidia-device-plugin.yaml", "spot-first.yaml", "metrics-secrets.yaml"):
-        file = ROOT / "manifests" / "aks" / name
-        done = api.kubectl("apply", "--dry-run=client", "--validate=strict", "-f", str(file))
-        assert done.returncode == 0, done.stderr
+    names = ("nvidia-device-plugin.yaml", "spot-first.yaml", "metrics-secrets.yaml")
+    files = [word for name in names for word in ("-f", str(ROOT / "manifests" / "aks" / name))]
+    done = api.kubectl("apply", "--dry-run=client", "--validate=strict", *files)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_file_of_the_tutorial_is_checked_with_the_options_of_its_creation(
@@ -577,43 +576,39 @@ def queue_rows(hvj: Hvj, directory: Path, queue: str = "") -> list[Object]:
     return [row for row in records(hvj("doctor", "-f", str(file))) if row["check"] == "queue"]
 
 
-def test_a_queue_that_no_kueue_serves_is_reported(hvj: Hvj, tmp_path: Path) -> None:
+def test_a_queue_that_no_kueue_serves_is_reported(hvj: Hvj, tmp_path: Path, api: Api) -> None:
+    remove_definitions(api)
     assert queue_rows(hvj, tmp_path) == []
     (row,) = queue_rows(hvj, tmp_path, "gpus")
     assert (row["result"], row["message"]) == ("blocks", "job train waits for queue gpus, and the cluster has no Kueue")
 
 
 def test_kueue_that_queues_pods_by_themselves_is_reported(
-    hvj: Hvj, cluster_setup: ClusterSetup, workspace: str, tmp_path: Path
+    hvj: Hvj, cluster_setup: ClusterSetup, kueue: Kueue, workspace: str, tmp_path: Path
 ) -> None:
-    kueue = Kueue(cluster_setup.api, workspace, {})
-    try:
-        unknown, _ = queue_rows(hvj, tmp_path, QUEUE)
-        assert (unknown["result"], "kueue-manager-config" in unknown["message"]) == ("not checked", True)
-        (missing, _) = queue_rows(hvj, tmp_path, "missing")
-        assert (missing["result"], "queue missing" in missing["message"]) == ("blocks", True)
-        configuration = {"integrations": {"frameworks": ["batch/job", "pod"]}}
-        path = f"{cluster_setup.path}/configmaps"
-        labels = {"app.kubernetes.io/name": "kueue"}
-        name = "kueue-manager-config"
-        cluster_setup.create(path, {"metadata": {"name": name, "labels": labels}, "data": config_data(configuration)})
-        warning, ok = queue_rows(hvj, tmp_path, QUEUE)
-        assert (ok["result"], warning["result"]) == ("ok", "warning")
-        kueue.add_local_queue("default")
-        (blocks,) = queue_rows(hvj, tmp_path)
-        assert (blocks["result"], "of LocalQueue default" in blocks["message"]) == ("blocks", True)
-        assert blocks["command"] == f"kubectl edit configmap {name} -n {workspace}"
-        configuration["integrations"]["externalFrameworks"] = ["HorovodJob.v1beta1.horovodjob.dev"]
-        cluster_setup.api.patch(f"{path}/{name}", {"data": config_data(configuration)})
-        assert [row["result"] for row in queue_rows(hvj, tmp_path)] == ["ok"]
-        container = {"name": "worker", "image": "trainer:1"}
-        spec = {"containers": [container], "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
-        metadata = {"name": "train-worker-0", "labels": {"horovodjob.dev/job": "train"}}
-        cluster_setup.create(f"{cluster_setup.path}/pods", {"metadata": metadata, "spec": spec})
-        (gated,) = queue_rows(hvj, tmp_path)
-        assert (gated["result"], "train-worker-0" in gated["message"]) == ("blocks", True)
-    finally:
-        kueue.remove()
+    unknown, _ = queue_rows(hvj, tmp_path, QUEUE)
+    assert (unknown["result"], "kueue-manager-config" in unknown["message"]) == ("not checked", True)
+    missing, _ = queue_rows(hvj, tmp_path, "missing")
+    assert (missing["result"], "queue missing" in missing["message"]) == ("blocks", True)
+    configuration = {"integrations": {"frameworks": ["batch/job", "pod"]}}
+    path, name = f"{cluster_setup.path}/configmaps", "kueue-manager-config"
+    labels = {"app.kubernetes.io/name": "kueue"}
+    cluster_setup.create(path, {"metadata": {"name": name, "labels": labels}, "data": config_data(configuration)})
+    warning, ok = queue_rows(hvj, tmp_path, QUEUE)
+    assert (ok["result"], warning["result"]) == ("ok", "warning")
+    kueue.add_local_queue("default")
+    (blocks,) = queue_rows(hvj, tmp_path)
+    assert (blocks["result"], "of LocalQueue default" in blocks["message"]) == ("blocks", True)
+    assert blocks["command"] == f"kubectl edit configmap {name} -n {workspace}"
+    configuration["integrations"]["externalFrameworks"] = ["HorovodJob.v1beta1.horovodjob.dev"]
+    cluster_setup.api.patch(f"{path}/{name}", {"data": config_data(configuration)})
+    assert [row["result"] for row in queue_rows(hvj, tmp_path)] == ["ok"]
+    gates = [{"name": "kueue.x-k8s.io/admission"}]
+    spec = {"containers": [{"name": "worker", "image": "trainer:1"}], "schedulingGates": gates}
+    metadata = {"name": "train-worker-0", "labels": {"horovodjob.dev/job": "train"}}
+    cluster_setup.create(f"{cluster_setup.path}/pods", {"metadata": metadata, "spec": spec})
+    (gated,) = queue_rows(hvj, tmp_path)
+    assert (gated["result"], "train-worker-0" in gated["message"]) == ("blocks", True)
 
 
 def config_data(configuration: Object) -> Object:

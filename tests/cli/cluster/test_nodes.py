@@ -31,33 +31,33 @@ def test_nodes_are_listed_with_the_columns_of_batch_ai_and_their_pods(hvj: Hvj, 
     ]
 
 
-def test_the_output_and_the_exit_code_of_a_command_are_passed_on(hvj: Hvj, pods: None, kubelet: Kubelet) -> None:
+EXEC = ("job", "node", "exec", "-j", "train")
+
+
+def test_a_command_runs_on_the_first_worker_or_another_pod_and_its_output_and_exit_code_are_passed_on(
+    hvj: Hvj, pods: None, kubelet: Kubelet
+) -> None:
     kubelet.answer = lambda command, stdin: (b"out\n", b"err\n", 7)
-    done = hvj("job", "node", "exec", "-j", "train", "--", "sh", "-c", "exit 7")
-    assert (done.code, done.stdout, done.stderr) == (7, "out\n", "err\n")
-    assert kubelet.commands[-1] == ["sh", "-c", "exit 7"]
-
-
-def test_a_command_runs_on_the_first_worker_by_default(hvj: Hvj, pods: None, kubelet: Kubelet) -> None:
-    kubelet.answer = lambda command, stdin: (b"", b"", 0)
-    for options, pod in (
-        ((), "train-worker-0"),
-        (("-n", "worker-1"), "train-worker-1"),
-        (("-n", NODE), "train-worker-0"),
+    for options, command, pod in (
+        (("--", "sh", "-c", "exit 7"), ["sh", "-c", "exit 7"], "train-worker-0"),
+        (("-n", "worker-1", "--", "true"), ["true"], "train-worker-1"),
+        (("-n", NODE, "--", "true"), ["true"], "train-worker-0"),
+        (("--exec", "nvidia-smi | head"), ["/bin/sh", "-c", "nvidia-smi | head"], "train-worker-0"),
     ):
-        assert hvj("job", "node", "exec", "-j", "train", *options, "--", "true").code == 0
-        assert kubelet.pods[-1] == pod
-
-
-def test_the_text_of_the_old_option_is_run_by_a_shell(hvj: Hvj, pods: None, kubelet: Kubelet) -> None:
-    assert hvj("job", "node", "exec", "-j", "train", "--exec", "nvidia-smi | head").code == 0
-    assert kubelet.commands[-1] == ["/bin/sh", "-c", "nvidia-smi | head"]
+        done = hvj(*EXEC, *options)
+        assert (done.code, done.stdout, done.stderr) == (7, "out\n", "err\n")
+        assert (kubelet.commands[-1], kubelet.pods[-1]) == (command, pod)
+    done = hvj(*EXEC, "-n", "tvm-9", "--", "true")
+    words = "error: job train has no pod tvm-9 and no pod on such a node; see `hvj job node list -j train`\n"
+    assert (done.code, done.stderr) == (3, words)
+    done = hvj(*EXEC)
+    assert (done.code, "-- nvidia-smi" in done.stderr) == (2, True)
 
 
 def test_standard_input_reaches_the_command_to_its_end(pods: None, workspace: str, kubelet: Kubelet) -> None:
     kubelet.answer = lambda command, stdin: (stdin, b"", 0)
     text = "ä" * 100_000
-    with hvj_process("job", "node", "exec", "-j", "train", "-i", "--", "cat", stdin=subprocess.PIPE) as process:
+    with hvj_process(*EXEC, "-i", "--", "cat", stdin=subprocess.PIPE) as process:
         assert process.communicate(text) == (text, "")
 
 
@@ -65,7 +65,7 @@ def test_a_shell_in_a_terminal_gets_every_key_and_the_terminal_size(
     pods: None, workspace: str, kubelet: Kubelet
 ) -> None:
     kubelet.answer = lambda command, stdin: (b"got " + stdin.replace(b"\x03", b"^C"), b"", 5)
-    with terminal("job", "node", "exec", "-j", "train", "-it", "--", "bash") as screen:
+    with terminal(*EXEC, "-it", "--", "bash") as screen:
         wait_for("the size of the terminal", lambda: kubelet.sizes)
         screen.type("ls\x03\x04")
         assert screen.end() == 5
@@ -78,7 +78,7 @@ def test_ports_lead_to_a_pod_until_it_ends(pods: None, cluster: ClusterState, ku
         ports = [each.getsockname()[1] for each in (server, closed)]
         closed.close()
         forwardings = ("-L", f"0:worker-1:{ports[0]}", "-L", f"0:{ports[1]}")
-        with hvj_process("job", "node", "exec", "-j", "train", *forwardings) as process:
+        with hvj_process(*EXEC, *forwardings) as process:
             assert process.stderr
             lines = [process.stderr.readline() for _ in range(2)]
             assert lines[0].endswith(f" leads to port {ports[0]} of pod train-worker-1\n")
@@ -102,33 +102,17 @@ def test_ports_lead_to_a_pod_until_it_ends(pods: None, cluster: ClusterState, ku
 
 def test_ports_are_forwarded_while_a_command_runs(hvj: Hvj, pods: None, kubelet: Kubelet) -> None:
     kubelet.answer = lambda command, stdin: (b"out\n", b"", 7)
-    done = hvj("job", "node", "exec", "-j", "train", "-L", "0:6006", "--", "true")
+    done = hvj(*EXEC, "-L", "0:6006", "--", "true")
     assert (done.code, done.stdout) == (7, "out\n")
     for text in ("6006", "6006:x:y", "70000:1", "1:2:3:4"):
-        assert hvj("job", "node", "exec", "-j", "train", "-L", text).code == 2
+        assert hvj(*EXEC, "-L", text).code == 2
     with socket.create_server((LOOPBACK, 0)) as used:
-        done = hvj("job", "node", "exec", "-j", "train", "-L", f"{used.getsockname()[1]}:6006")
+        done = hvj(*EXEC, "-L", f"{used.getsockname()[1]}:6006")
     assert (done.code, "in use" in done.stderr) == (1, True)
-
-
-def test_a_node_that_the_job_does_not_have_is_not_found(hvj: Hvj, pods: None) -> None:
-    done = hvj("job", "node", "exec", "-j", "train", "-n", "tvm-9", "--", "true")
-    assert done.code == 3
-    assert (
-        done.stderr == "error: job train has no pod tvm-9 and no pod on such a node; see `hvj job node list -j train`\n"
-    )
-
-
-def test_without_a_command_nothing_runs(hvj: Hvj, pods: None) -> None:
-    done = hvj("job", "node", "exec", "-j", "train")
-    assert done.code == 2
-    assert "-- nvidia-smi" in done.stderr
 
 
 def test_a_kubelet_that_does_not_respond_is_reported_in_one_sentence(hvj: Hvj, cluster: ClusterState, api: Api) -> None:
     api.create("/api/v1/nodes", {"metadata": {"name": cluster.namespace}})
     cluster.pod(cluster.create(), "worker", node=cluster.namespace)
-    done = hvj("job", "node", "exec", "-j", "train", "--", "true")
-    assert done.code == 1
-    assert done.stderr.startswith("error: ")
-    assert len(done.stderr.splitlines()) == 1
+    done = hvj(*EXEC, "--", "true")
+    assert (done.code, done.stderr.startswith("error: "), done.stderr.count("\n")) == (1, True, 1)

@@ -1,5 +1,6 @@
 """Nothing waits for what cannot come: stalled jobs, times of --timeout, images and claims that are missing."""
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli.cluster.kueue_objects import QUEUE, Kueue
+from cli.cluster.kueue_objects import QUEUE, Kueue, remove_definitions
 from cli.cluster.nodes import Nodes
 from cli.cluster_state import ClusterState, condition
 from cli.program import Hvj, Process, hvj_command, hvj_process
@@ -215,27 +216,21 @@ def in_queue(project: Path) -> tuple[tuple[str, ...], ...]:
 def test_a_queue_that_does_not_exist_is_an_error_before_anything_is_created(
     hvj: Hvj, cluster: ClusterState, in_queue: tuple[tuple[str, ...], ...]
 ) -> None:
-    for command in in_queue:
-        done = hvj(*command)
-        words = f"error: queue {QUEUE} does not exist: the cluster has no Kueue; run the job without a queue\n"
-        assert (done.code, done.stderr) == (3, words), command
-    kueue = Kueue(cluster.api, "default", {})
-    try:
+    def refused(words: str) -> None:
         for command in in_queue:
             done = hvj(*command)
-            words = f"error: queue {QUEUE} does not exist in workspace {cluster.namespace}; it has none\n"
-            assert (done.code, done.stderr) == (3, words), command
+            assert (done.code, done.stderr) == (3, f"error: queue {QUEUE} does not exist{words}\n"), command
+        assert cluster.api.items(cluster.jobs) == []
+
+    remove_definitions(cluster.api)
+    refused(": the cluster has no Kueue; run the job without a queue")
+    with contextlib.closing(Kueue(cluster.api, "default", {})):
+        refused(f" in workspace {cluster.namespace}; it has none")
         with pytest.raises(NotFound, match=f"queue {QUEUE} does not exist in workspace"):
             Client().sweep(Path("queued-sweep.yaml"))
-        assert cluster.api.items(cluster.jobs) == []
-    finally:
-        kueue.remove()
-    kueue = Kueue(cluster.api, cluster.namespace, {})
-    try:
+    with contextlib.closing(Kueue(cluster.api, cluster.namespace, {})):
         assert [hvj(*command).code for command in in_queue] == [0, 0, 0, 5, 5]
         assert f"its queues are {QUEUE}\n" in hvj("run", "--image", "trainer:1", "--queue", "other", "train.py").stderr
-    finally:
-        kueue.remove()
     names = [job["metadata"]["name"] for job in cluster.api.items(cluster.jobs)]
     assert names == ["created", "digits-0", "filed", "ran", "search-0"]
 

@@ -4,17 +4,14 @@ import json
 import os
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from support.api_client import WAIT_SECONDS, Api
-from support.azure_fakes.entra.server import AUDIENCE, TENANT, Entra, FederatedCredential
+from support.azure_fakes.entra.server import TENANT, Entra, federated_token
 from support.azure_fakes.files.accounts import Account, DataRole
 from support.azure_fakes.files.server import FilesService
 from support.job_driver import Job, submit
@@ -30,17 +27,12 @@ SCRIPT = {"path": "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/myshare/cifar/train.py"}
 @pytest.fixture
 def entra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Entra]:
     """A tenant with a federated credential for the operator's service account."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     token = tmp_path / "token"
-    claims = {"iss": ISSUER, "sub": SUBJECT, "aud": [AUDIENCE], "exp": int(time.time()) + 3600}
-    token.write_text(jwt.encode(claims, key, algorithm="RS256", headers={"kid": "k"}))
+    token.write_text(federated_token(ISSUER, SUBJECT))
     directory = tmp_path / "entra"
     directory.mkdir()
     with Entra(directory) as entra:
-        entra.register(CLIENT, federated=(FederatedCredential(ISSUER, SUBJECT),))
-        entra.trust(
-            ISSUER, {"keys": [jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key(), as_dict=True) | {"kid": "k"}]}
-        )
+        entra.register(CLIENT, identity=(ISSUER, SUBJECT))
         monkeypatch.setenv("AZURE_AUTHORITY_HOST", entra.url)
         monkeypatch.setenv("AZURE_TENANT_ID", TENANT)
         monkeypatch.setenv("AZURE_CLIENT_ID", CLIENT)

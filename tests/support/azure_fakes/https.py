@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 LOOPBACK = "127.0.0.1"
-HOSTS = ("localhost", "*.file.core.windows.net")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ def write_certificate(path: Path) -> None:
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(days=2))
         .add_extension(
-            x509.SubjectAlternativeName([*map(x509.DNSName, HOSTS), x509.IPAddress(IPv4Address(LOOPBACK))]), False
+            x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(IPv4Address(LOOPBACK))]), False
         )
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())

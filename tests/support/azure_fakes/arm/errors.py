@@ -16,13 +16,6 @@ class ArmError(Exception):
         return Response(self.status, body, {"x-ms-failure-cause": "gateway", **headers})
 
 
-def unauthenticated(code: str, message: str) -> ArmError:
-    challenge = (
-        f'Bearer authorization_uri="https://login.windows.net/", error="invalid_token", error_description="{message}"'
-    )
-    return ArmError(401, code, message, WWW_Authenticate=challenge)
-
-
 def not_authorized(principal: str, action: str, scope: str) -> ArmError:
     message = (
         f"The client '{principal}' with object id '{principal}' does not have authorization to perform action "
@@ -30,10 +23,6 @@ def not_authorized(principal: str, action: str, scope: str) -> ArmError:
         "your credentials."
     )
     return ArmError(403, "AuthorizationFailed", message)
-
-
-def subscription_not_found(subscription: str) -> ArmError:
-    return ArmError(404, "SubscriptionNotFound", f"The subscription '{subscription}' could not be found.")
 
 
 def group_not_found(group: str) -> ArmError:
@@ -67,14 +56,6 @@ def throttled(subscription: str, seconds: int) -> ArmError:
         f"'{seconds}' seconds."
     )
     return ArmError(429, "SubscriptionRequestsThrottled", message, Retry_After=str(seconds))
-
-
-def invalid_parameter(name: str, reason: str) -> ArmError:
-    return ArmError(400, "InvalidParameter", f"The value of parameter {name} is invalid. Error details: {reason}")
-
-
-def change_not_allowed(name: str) -> ArmError:
-    return ArmError(400, "PropertyChangeNotAllowed", f"Changing property '{name}' is not allowed.")
 
 
 def precondition_failed() -> ArmError:

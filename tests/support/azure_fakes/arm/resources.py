@@ -1,19 +1,16 @@
 """Managed clusters, their agent pools and operations on them, validated as the service does."""
 
-import re
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from support.azure_fakes.arm.errors import ArmError, change_not_allowed, invalid_parameter, quota_exceeded
+from support.azure_fakes.arm.errors import ArmError, quota_exceeded
 
 POOL_TYPE = "Microsoft.ContainerService/managedClusters/agentPools"
 CLUSTER_TYPE = "Microsoft.ContainerService/managedClusters"
-FIXED = ("vmSize", "osType", "vnetSubnetID", "maxPods", "scaleSetPriority")
 # A PUT without these removes them.
 REPLACED = ("nodeLabels", "nodeTaints", "tags")
-MAX_NODES = 1000
 # vCPUs of the sizes that tests use.
 CORES = {"Standard_NC4as_T4_v3": 4, "Standard_NC24ads_A100_v4": 24, "Standard_D4s_v5": 4}
 
@@ -40,7 +37,6 @@ class Cluster:
     name: str
     location: str
     pools: dict[str, Pool] = field(default_factory=dict)
-    version: str = "1.36.1"
     node_os_channel: str = "NodeImage"
     maintenance: list[str] = field(default_factory=list)
     """Names of the maintenance configurations."""
@@ -59,28 +55,15 @@ class Cluster:
         profiles = [{"name": pool.name, **pool.properties} for pool in self.pools.values()]
         properties = {
             "provisioningState": "Succeeded",
-            "powerState": {"code": "Running"},
-            "kubernetesVersion": self.version,
-            "dnsPrefix": self.name,
-            "fqdn": f"{self.name}.hcp.{self.location}.azmk8s.io",
             "agentPoolProfiles": profiles,
             "nodeResourceGroup": self.node_group,
-            "enableRBAC": True,
-            "oidcIssuerProfile": {"enabled": True},
             "autoUpgradeProfile": {"nodeOSUpgradeChannel": self.node_os_channel},
         }
-        identity = {"id": self.id, "name": self.name, "type": CLUSTER_TYPE, "location": self.location, "tags": {}}
-        return {**identity, "sku": {"name": "Base", "tier": "Free"}, "properties": properties}
+        identity = {"id": self.id, "name": self.name, "type": CLUSTER_TYPE, "location": self.location}
+        return {**identity, "properties": properties}
 
     def maintenance_bodies(self) -> list[dict[str, Any]]:
-        """The maintenance configurations, each with a weekly window."""
-        kind = f"{CLUSTER_TYPE}/maintenanceConfigurations"
-        schedule = {"schedule": {"weekly": {"intervalWeeks": 1, "dayOfWeek": "Sunday"}}, "durationHours": 4}
-        properties = {"maintenanceWindow": {**schedule, "utcOffset": "+00:00", "startTime": "02:00"}}
-        return [
-            {"id": f"{self.id}/maintenanceConfigurations/{name}", "name": name, "type": kind, "properties": properties}
-            for name in self.maintenance
-        ]
+        return [{"id": f"{self.id}/maintenanceConfigurations/{name}", "name": name} for name in self.maintenance]
 
     def cores(self) -> int:
         return sum(CORES.get(pool.properties["vmSize"], 1) * pool.properties["count"] for pool in self.pools.values())
@@ -101,8 +84,6 @@ class Operation:
 
     def body(self) -> dict[str, Any]:
         body: dict[str, Any] = {"name": self.id, "status": self.status, "startTime": self.started}
-        if self.status != "InProgress":
-            body["endTime"] = datetime.now(UTC).isoformat()
         if self.status == "Failed" and self.error:
             body["error"] = {"code": self.error.code, "message": self.error.message}
         return body
@@ -125,36 +106,18 @@ def new_pool(name: str, **properties: Any) -> Pool:
     return Pool(name, {key: value for key, value in {**defaults, **properties}.items() if value is not None})
 
 
-def validated(name: str, wanted: dict[str, Any], current: dict[str, Any] | None) -> dict[str, Any]:
+def validated(wanted: dict[str, Any], current: dict[str, Any] | None) -> dict[str, Any]:
     """The properties of a PUT with the service's defaults. Raises ArmError."""
-    if not re.fullmatch(r"[a-z][a-z0-9]{0,11}", name):
-        raise invalid_parameter("agentPoolProfile.name", f"'{name}' must match ^[a-z][a-z0-9]{{0,11}}$.")
-    before = {**new_pool(name).properties, **(current or {})}
+    before = {**new_pool("").properties, **(current or {})}
     properties = {**{key: value for key, value in before.items() if key not in REPLACED}, **wanted}
     properties = {key: value for key, value in properties.items() if value is not None and key != "eTag"}
-    for key in FIXED:
-        if current and current.get(key) != properties.get(key):
-            raise change_not_allowed(f"properties.{key}")
-    check_counts(properties, wanted)
-    if not properties["enableAutoScaling"]:
+    limits = [key for key in ("minCount", "maxCount") if wanted.get(key) is not None]
+    if len(limits) != (2 if properties["enableAutoScaling"] else 0):
+        raise ArmError(400, "InvalidParameter", "minCount and maxCount are those of enableAutoScaling.")
+    if not limits:
         properties.pop("minCount", None)
         properties.pop("maxCount", None)
     return properties
-
-
-def check_counts(properties: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Raises ArmError if the pool cannot have so many nodes."""
-    count, low, high = properties["count"], wanted.get("minCount"), wanted.get("maxCount")
-    least = 1 if properties["mode"] == "System" else 0
-    if not isinstance(count, int) or not least <= count <= MAX_NODES:
-        reason = f"{count} is not in the range [{least}, {MAX_NODES}] of a {properties['mode']} node pool."
-        raise invalid_parameter("agentPoolProfile.count", reason)
-    if not properties["enableAutoScaling"]:
-        if low is not None or high is not None:
-            raise invalid_parameter("agentPoolProfile.minCount", "It needs enableAutoScaling.")
-    elif low is None or high is None or not least <= low <= high <= MAX_NODES or high < 1:
-        reason = f"minCount {low} and maxCount {high} must be in [{least}, {MAX_NODES}] and in order."
-        raise invalid_parameter("agentPoolProfile.minCount", reason)
 
 
 def check_quota(cluster: Cluster, properties: dict[str, Any], current: dict[str, Any] | None, quota: int) -> None:

@@ -28,9 +28,7 @@ from support.azure_fakes.arm.errors import (
     operation_in_progress,
     pool_not_found,
     precondition_failed,
-    subscription_not_found,
     throttled,
-    unauthenticated,
 )
 from support.azure_fakes.arm.resources import Cluster, Operation, Pool, check_quota, new_pool, validated
 from support.azure_fakes.arm.storage import ACCOUNTS, StorageAccount, storage_answer
@@ -48,7 +46,7 @@ CLUSTERS = re.compile(
     re.IGNORECASE,
 )
 OPERATIONS = re.compile(
-    rf"/subscriptions/[^/]+/providers/{PROVIDER}/locations/[^/]+/(?P<kind>operations|operationresults)/(?P<id>[^/]+)",
+    rf"/subscriptions/[^/]+/providers/{PROVIDER}/locations/[^/]+/operations/(?P<id>[^/]+)",
     re.IGNORECASE,
 )
 
@@ -126,7 +124,7 @@ class ResourceManager(HttpsServer):
         if self._throttled:
             raise throttled(request.path.split("/")[2], self._throttled.pop(0))
         if found := OPERATIONS.fullmatch(request.path):
-            return self._look_at(found["id"], found["kind"].lower())
+            return self._look_at(found["id"])
         if found := ACCOUNTS.fullmatch(request.path):
             body = storage_answer(self.accounts, found, principal, self._roles.get(principal))
             return self._page(request, body) if isinstance(body, list) else Response(200, body)
@@ -143,31 +141,21 @@ class ResourceManager(HttpsServer):
         if found["windows"]:
             return self._page(request, cluster.maintenance_bodies())
         if found["pools"] is None:
-            return Response(200, cluster.body()) if request.method == "GET" else Response(405)
+            return Response(200, cluster.body())
         if pool is None:
             return self._page(request, [each.body(cluster.id) for each in cluster.pools.values()])
-        match request.method:
-            case "GET":
-                return self._pool_response(200, cluster, self._pool(cluster, pool))
-            case "PUT":
-                return self._put(request, cluster, pool)
-        return Response(405)
+        if request.method == "PUT":
+            return self._put(request, cluster, pool)
+        if found_pool := cluster.pools.get(pool.lower()):
+            return self._pool_response(200, cluster, found_pool)
+        raise pool_not_found(pool)
 
     def _principal(self, request: Request) -> str:
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme != "Bearer":
-            raise unauthenticated(
-                "AuthenticationFailed", "Authentication failed. The 'Authorization' header is missing."
-            )
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
         try:
             return str(self._entra.claims(token, AUDIENCE)["appid"])
-        except jwt.ExpiredSignatureError:
-            raise unauthenticated("ExpiredAuthenticationToken", "The access token has expired.") from None
-        except jwt.InvalidAudienceError:
-            message = f"The access token has been obtained for wrong audience or resource. Expected: '{AUDIENCE}/'."
-            raise unauthenticated("InvalidAuthenticationTokenAudience", message) from None
-        except jwt.InvalidTokenError:
-            raise unauthenticated("InvalidAuthenticationToken", "The access token is invalid.") from None
+        except jwt.InvalidTokenError as error:
+            raise ArmError(401, "InvalidAuthenticationToken", f"The access token is invalid: {error}") from None
 
     def _authorize(self, principal: str, request: Request, found: re.Match[str]) -> None:
         role = self._roles.get(principal)
@@ -181,8 +169,6 @@ class ResourceManager(HttpsServer):
     def _clusters(self, subscription: str, group: str | None) -> list[Cluster]:
         """Clusters of a subscription or a resource group; identifiers are case-insensitive, as in the service."""
         known = [each for each in self.clusters if each.subscription.lower() == subscription.lower()]
-        if not known:
-            raise subscription_not_found(subscription)
         if group is None:
             return known
         if not (in_group := [each for each in known if each.group.lower() == group.lower()]):
@@ -196,11 +182,6 @@ class ResourceManager(HttpsServer):
             query = f"api-version={request.query['api-version']}&$skiptoken={start + PAGE_SIZE}"
             body["nextLink"] = f"{self.url}{request.path}?{query}"
         return Response(200, body)
-
-    def _pool(self, cluster: Cluster, name: str) -> Pool:
-        if pool := cluster.pools.get(name.lower()):
-            return pool
-        raise pool_not_found(name)
 
     def _pool_response(self, status: int, cluster: Cluster, pool: Pool, operation: Operation | None = None) -> Response:
         headers = {"ETag": f'"{pool.etag}"'} | (self._links(operation) if operation else {})
@@ -221,7 +202,7 @@ class ResourceManager(HttpsServer):
         if self._refusal:
             raise self._refusal
         current = pool.properties if pool else None
-        properties = validated(name, json.loads(request.body).get("properties", {}), current)
+        properties = validated(json.loads(request.body).get("properties", {}), current)
         check_quota(cluster, properties, current, self.vcpu_quota)
         status, kind, state = 200, "update agentpool", "Updating"
         if pool is None:
@@ -252,21 +233,13 @@ class ResourceManager(HttpsServer):
         location = f"{base}/locations/{operation.cluster.location}"
         return {
             "Azure-AsyncOperation": f"{location}/operations/{operation.id}?api-version=2016-03-30",
-            "Location": f"{location}/operationresults/{operation.id}?api-version=2016-03-30",
             "x-ms-retry-after-ms": str(self.poll_milliseconds),
         }
 
-    def _look_at(self, identifier: str, kind: str) -> Response:
-        operation = self._operations.get(identifier)
-        if operation is None:
-            raise ArmError(404, "NotFound", f"The operation '{identifier}' could not be found.")
+    def _look_at(self, identifier: str) -> Response:
+        operation = self._operations[identifier]
         self._advance(operation)
-        wait = {"x-ms-retry-after-ms": str(self.poll_milliseconds)}
-        if kind == "operations":
-            return Response(200, operation.body(), wait)
-        if operation.status == "InProgress":
-            return Response(202, None, self._links(operation))
-        return self._pool_response(200, operation.cluster, operation.pool)
+        return Response(200, operation.body(), {"x-ms-retry-after-ms": str(self.poll_milliseconds)})
 
     def _advance(self, operation: Operation) -> None:
         """One poll of the operation, which may be the last."""

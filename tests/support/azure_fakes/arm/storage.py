@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from support.azure_fakes.arm.errors import ArmError, not_authorized
+from support.azure_fakes.arm.errors import not_authorized
 
 TYPE = "Microsoft.Storage/storageAccounts"
 READERS = ("Reader", "Reader and Data Access")
@@ -31,7 +31,7 @@ class StorageAccount:
         """The account in a collection."""
         scope = f"/subscriptions/{self.subscription}/resourceGroups/{self.group}"
         identity = {"id": f"{scope}/providers/{TYPE}/{self.name}", "name": self.name, "type": TYPE}
-        return {**identity, "kind": "StorageV2", "location": "eastus", "sku": {"name": "Standard_LRS"}}
+        return {**identity, "location": "eastus"}
 
     def keys_body(self) -> dict[str, Any]:
         """The response of listKeys."""
@@ -51,9 +51,6 @@ def storage_answer(
         return [each.body() for each in inside if role in READERS]
     if role not in KEY_READERS:
         raise not_authorized(principal, f"{TYPE}/listKeys/action", found[0].rpartition("/")[0])
-    if not inside:
-        message = f"The Resource '{TYPE}/{found['account']}' under resource group '{found['group']}' was not found."
-        raise ArmError(404, "ResourceNotFound", message)
     return inside[0].keys_body()
 
 

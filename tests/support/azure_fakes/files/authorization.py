@@ -9,8 +9,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import jwt
@@ -20,7 +19,6 @@ from support.azure_fakes.files.accounts import Account, DataRole
 from support.azure_fakes.files.errors import Refusal
 
 AUDIENCE = "https://storage.azure.com"
-CLOCK_SKEW = timedelta(minutes=15)
 SIGNED_HEADERS = (
     "Content-Encoding",
     "Content-Language",
@@ -81,9 +79,8 @@ def check(request: web.Request, target: Target, access: Access, claims: Claims |
 
 
 def raw_path(request: web.Request) -> str:
-    """The path as sent, without the query; a client with a proxy sends the whole URL."""
-    path = request.raw_path.partition("?")[0]
-    return path if path.startswith("/") else f"/{path.partition('://')[2].partition('/')[2]}"
+    """The path as sent, without the query."""
+    return request.raw_path.partition("?")[0]
 
 
 def signature(key: str, text: str) -> str:
@@ -96,9 +93,6 @@ def _check_shared_key(request: web.Request, account: Account, credentials: str) 
     if not account.allows_keys:
         raise Refusal("KeyBasedAuthenticationNotPermitted")
     name, _, signed = credentials.partition(":")
-    date = request.headers.get("x-ms-date") or request.headers.get("Date")
-    if not date or abs(datetime.now(UTC) - parsedate_to_datetime(date)) > CLOCK_SKEW:
-        raise Refusal("AuthenticationFailed", f"Request date header not specified or too far from now: {date}")
     text = _string_to_sign(request, account)
     if name != account.name or not _matches(account, text, signed):
         shown = text.replace("\n", "\\n")
@@ -125,28 +119,15 @@ def _string_to_sign(request: web.Request, account: Account) -> str:
 
 
 def _check_sas(request: web.Request, target: Target, access: Access) -> None:
-    if not target.account.allows_keys:
-        raise Refusal("KeyBasedAuthenticationNotPermitted")
     query = request.query
     if not _matches(target.account, _sas_text(request, target), query["sig"]):
         raise Refusal("AuthenticationFailed", "Signature did not match.")
-    now = datetime.now(UTC)
-    if _moment(query.get("se", "")) <= now or ("st" in query and _moment(query["st"]) > now):
-        raise Refusal("AuthenticationFailed", f"Signature not valid in the specified time frame: {query.get('se')}")
-    if query.get("spr") == "https" and not request.secure:
-        raise Refusal("AuthenticationFailed", "The protocol must be https.")
+    if datetime.fromisoformat(query["se"]) <= datetime.now(UTC):
+        raise Refusal("AuthenticationFailed", f"Signature not valid in the specified time frame: {query['se']}")
     if access.resource_type == "c" and "l" not in access.permissions:
         raise Refusal("AuthorizationFailure")
     if not set(access.permissions) & set(query.get("sp", "")):
         raise Refusal("AuthorizationPermissionMismatch")
-
-
-def _moment(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise Refusal("AuthenticationFailed", f"Signature fields not well formed: {text}") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _fields(request: web.Request, *names: str) -> list[str]:
@@ -161,8 +142,7 @@ def _sas_text(request: web.Request, target: Target) -> str:
 
 
 def _check_token(request: web.Request, account: Account, access: Access, token: str, claims: Claims | None) -> None:
-    if not request.secure or claims is None:
-        raise Refusal("AuthenticationFailed", "Bearer tokens are accepted over HTTPS only.")
+    assert claims, "a service without HTTPS gets no tokens"
     try:
         identity = claims(token, AUDIENCE)
     except jwt.InvalidTokenError as error:

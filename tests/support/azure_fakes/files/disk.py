@@ -13,7 +13,6 @@ from pathlib import Path
 from support.azure_fakes.files.accounts import Account
 from support.azure_fakes.files.errors import Refusal
 
-FORBIDDEN = set('"\\:|<>*?')
 # linux/stat.h: AT_FDCWD, STATX_BTIME, and where stx_btime is in struct statx.
 _CURRENT_DIRECTORY, _BIRTH_TIME, _BIRTH_TIME_OFFSET = -100, 0x800, 80
 
@@ -53,8 +52,6 @@ def located(account: Account, share: str, path: str) -> Path:
     """The location on disk of a path in a share; its directory must exist. Raises Refusal."""
     directory = share_directory(account, share)
     parts = [part for part in path.split("/") if part]
-    if any(part in (".", "..") or FORBIDDEN & set(part) or len(part) > 255 for part in parts):
-        raise Refusal("InvalidResourceName")
     for part in parts[:-1]:
         directory /= part
         if not directory.is_dir():

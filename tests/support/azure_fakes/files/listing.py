@@ -7,7 +7,6 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from support.azure_fakes.files.disk import Properties, entries, properties, timestamp
-from support.azure_fakes.files.errors import Refusal
 
 MOST_RESULTS = 5000
 
@@ -27,8 +26,6 @@ def directory(path: Path, share: str, shown_path: str, query: Mapping[str, str],
             written, changed = timestamp(entry.written), timestamp(entry.changed)
             values |= {"CreationTime": timestamp(entry.created), "LastAccessTime": written, "LastWriteTime": written}
             values |= {"ChangeTime": changed, "Last-Modified": entry.last_modified}
-        if "etag" in include:
-            values["Etag"] = entry.etag
         _child(item, "Properties", **values)
 
     return _page(root, entries(path, query.get("prefix", "")), query, add)
@@ -44,13 +41,8 @@ def _child(parent: Element, tag: str, **values: str) -> Element:
 def _page(
     root: Element, found: Iterable[Properties], query: Mapping[str, str], add: Callable[[Properties], None]
 ) -> bytes:
-    try:
-        most = min(int(query.get("maxresults", MOST_RESULTS)), MOST_RESULTS)
-        first = base64.urlsafe_b64decode(query.get("marker", "")).decode()
-    except ValueError:
-        raise Refusal("InvalidQueryParameterValue") from None
-    if most < 1:
-        raise Refusal("InvalidQueryParameterValue")
+    most = min(int(query.get("maxresults", MOST_RESULTS)), MOST_RESULTS)
+    first = base64.urlsafe_b64decode(query.get("marker", "")).decode()
     page = list(islice(dropwhile(lambda entry: entry.name < first, found), most + 1))
     for tag in ("Prefix", "Marker", "MaxResults"):
         if tag.lower() in query:

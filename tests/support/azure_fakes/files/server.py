@@ -3,8 +3,7 @@
     with FilesService([Account("train", tmp_path)]) as service:
         client = ShareServiceClient.from_connection_string(service.connection_string("train"))
 
-A URL has the account in its path, as that of an emulator. A request for the host <account>.file.<suffix> has it in the
-host: a client sends that with HTTP_PROXY set to this service.
+A URL has the account in its path, as that of an emulator.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ from support.azure_fakes.files.authorization import Claims, Target, check, raw_p
 from support.azure_fakes.files.errors import Refusal
 from support.azure_fakes.files.faults import Fault, Faults, Kind
 from support.azure_fakes.files.operations import OPERATIONS, Call
-from support.azure_fakes.https import LOOPBACK, write_certificate
+from support.azure_fakes.https import LOOPBACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +45,13 @@ class FilesService:
     `claims` reads the tokens of Entra: without it tokens are rejected.
     """
 
-    def __init__(
-        self, accounts: Iterable[Account], *, tls: Path | None = None, claims: Claims | None = None, port: int = 0
-    ) -> None:
+    def __init__(self, accounts: Iterable[Account], *, tls: Path | None = None, claims: Claims | None = None) -> None:
         self.accounts = {account.name: account for account in accounts}
         self.claims = claims
         self.faults = Faults()
         self.requests: list[Answered] = []
         self.certificate = tls / "server.pem" if tls else None
-        self._port = port
+        self._port = 0
         self._loop = asyncio.new_event_loop()
         self.is_delayed = False
         self._ready = threading.Event()
@@ -74,10 +71,6 @@ class FilesService:
     @property
     def scheme(self) -> str:
         return "https" if self.certificate else "http"
-
-    @property
-    def port(self) -> int:
-        return self._port
 
     def url(self, account: str) -> str:
         """Endpoint of an account."""
@@ -107,8 +100,6 @@ class FilesService:
     def _tls(self) -> ssl.SSLContext | None:
         if self.certificate is None:
             return None
-        if not self.certificate.exists():
-            write_certificate(self.certificate)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate)
         return context
@@ -158,15 +149,8 @@ class FilesService:
             )
 
     def _target(self, request: web.Request) -> Target:
-        try:
-            path = unquote(raw_path(request), errors="strict").strip("/")
-        except UnicodeDecodeError:
-            raise Refusal("InvalidResourceName") from None
-        name, _, rest = request.host.partition(".file.")
-        if not rest:
-            name, _, path = path.partition("/")
-        if name not in self.accounts:
-            raise Refusal("AuthenticationFailed", f"There is no account {name}.")
+        path = unquote(raw_path(request)).strip("/")
+        name, _, path = path.partition("/")
         share, _, path = path.partition("/")
         return Target(self.accounts[name], share, path)
 
