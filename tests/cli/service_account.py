@@ -35,6 +35,14 @@ def token_kubeconfig(api: Api, namespace: str, account: str, directory: Path, de
     return written
 
 
+def is_allowed(api: Api, user: str, namespace: str, group: str, resource: str, verb: str) -> bool:
+    """What the API server answers about a right now: it learns of changes with a delay."""
+    resource, _, part = resource.partition("/")
+    right = {"namespace": namespace, "group": group, "resource": resource, "subresource": part, "verb": verb}
+    body = {"spec": {"user": user, "resourceAttributes": right}}
+    return bool(api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", body)["status"]["allowed"])
+
+
 @contextmanager
 def role_for_nodes(api: Api, namespace: str) -> Iterator[None]:
     """The account of the namespace has the ClusterRole of the manifests that reaches nodes."""

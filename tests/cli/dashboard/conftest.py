@@ -1,4 +1,4 @@
-"""A browser for each file, and a user with few rights."""
+"""The browser, and users with few rights."""
 
 from collections.abc import Iterator
 
@@ -11,9 +11,9 @@ from cli.dashboard.in_cluster import Accounts
 from support.api_client import Api
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def started_chromium() -> Iterator[Chromium]:
-    """The browser of the file."""
+    """The browser of all tests: its start takes seconds."""
     with chromium() as started:
         yield started
 
@@ -34,7 +34,7 @@ def browser(workspace: str) -> Iterator[Browser]:
 
 @pytest.fixture
 def page(started_chromium: Chromium, address: str) -> Chromium:
-    """The browser of the file with the list of jobs, in the light scheme."""
+    """The browser with the list of jobs, in the light scheme."""
     started_chromium.show()
     return started_chromium.open(address)
 

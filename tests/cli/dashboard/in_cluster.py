@@ -12,7 +12,7 @@ import requests
 
 from cli.dashboard.browser import Browser
 from cli.program import SECONDS, preloaded_python
-from cli.service_account import RBAC
+from cli.service_account import RBAC, is_allowed
 from support.api_client import Api, Object, wait_for
 
 LISTENS = re.compile(r"the dashboard listens on port (\d+)")
@@ -108,24 +108,12 @@ class Accounts:
         body["roleRef"] = {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}
         path = f"/apis/{RBAC}/v1/{where}"
         self._api.create(path, body)
-        wait_for("the right of the account", lambda: self._may_read(name, role, namespace))
+        rule = self._api.get(f"/apis/{RBAC}/v1/clusterroles/{role}")["rules"][0]
+        right = (rule["apiGroups"][0], rule["resources"][0], rule["verbs"][0])
+        user = f"system:serviceaccount:{self._namespace}:{name}"
+        wait_for("the right of the account", lambda: is_allowed(self._api, user, namespace or "", *right))
         self._bindings.append(f"{path}/{body['metadata']['name']}")
         return self._bindings[-1]
-
-    def _may_read(self, name: str, role: str, namespace: str | None) -> bool:
-        """Whether the API server grants what the role begins with: it reads new bindings with a delay."""
-        rule = self._api.get(f"/apis/{RBAC}/v1/clusterroles/{role}")["rules"][0]
-        resource, _, subresource = rule["resources"][0].partition("/")
-        right = {
-            "group": rule["apiGroups"][0],
-            "resource": resource,
-            "subresource": subresource,
-            "verb": rule["verbs"][0],
-        }
-        user = f"system:serviceaccount:{self._namespace}:{name}"
-        review = {"spec": {"user": user, "resourceAttributes": right | {"namespace": namespace or ""}}}
-        reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        return bool(self._api.create(reviews, review)["status"]["allowed"])
 
     def unbind(self, *paths: str) -> None:
         """Takes roles away, by default all."""

@@ -1,5 +1,6 @@
 """`hvj dashboard`: the pages, with a real API server."""
 
+import itertools
 import os
 import re
 import shlex
@@ -48,10 +49,9 @@ def test_the_list_shows_each_job_with_what_it_waits_for_and_changes_arrive_witho
     assert "Queued 0/3 nodes have the GPUs 2 gpus, 2" in shown
     rows = "Compare the selected"
     assert "waits" not in browser.text("/?owner=ada").partition(rows)[2]
-    by_queue, reversed_ = (browser.text(f"/?sort={sort}").partition(rows)[2] for sort in ("queue", "-queue"))
+    by_queue = browser.text("/?sort=queue").partition(rows)[2]
     assert by_queue.index("waits") < by_queue.index("train")
-    assert reversed_.index("train") < reversed_.index("waits")
-    assert "waits" not in browser.text("/?phase=Running").partition("Compare the selected")[2]
+    assert "waits" not in browser.text("/?phase=Running").partition(rows)[2]
     assert "1 job" in browser.text("/?text=DIGITS train")
     assert "No job matches the filter." in browser.text("/?text=other")
     assert browser.get("/?page=99999999999&sort=none&phase=x").status_code == 200
@@ -201,12 +201,11 @@ def test_only_the_browser_that_opened_the_address_is_answered_and_its_buttons_ch
     assert policy()["terminate"] is True
 
 
-@pytest.mark.parametrize("path", ["//evil.example/x", "/\\evil.example/x", "//evil.example//"])
-def test_an_address_with_a_token_leads_to_no_other_host(workspace: str, path: str) -> None:
+def test_an_address_with_a_token_leads_to_no_other_host(workspace: str) -> None:
     with hvj_process("dashboard", "--no-browser", "-w", workspace) as process:
         assert process.stdout
         address = urlsplit(process.stdout.readline().strip())
-        for query in ("token=a", address.query):
+        for path, query in itertools.product(("//evil.example/x", "/\\evil.example/x"), ("token=a", address.query)):
             with socket.create_connection(("127.0.0.1", address.port or 0), timeout=SECONDS) as connection:
                 request = f"GET {path}?{query} HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\n\r\n"
                 connection.sendall(request.encode())

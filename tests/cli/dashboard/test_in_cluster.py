@@ -79,7 +79,7 @@ def test_each_viewer_sees_what_the_api_server_gives_to_their_token(
     assert 'cannot list resource "horovodjobs"' in words(choice)
     wait_for("the job", lambda: "train" in few.text(f"/?namespace={cluster.namespace}"))
     assert "hidden" not in few.text(f"/?namespace={cluster.namespace}")
-    for path in (f"/?namespace={other}", f"/rows?namespace={other}", f"/changes/{other}", f"/jobs/{other}/hidden"):
+    for path in (f"/?namespace={other}", f"/usage?namespace={other}", f"/changes/{other}", f"/jobs/{other}/hidden"):
         refused = few.get(path)
         assert (refused.status_code, "hidden" in words(refused)) == (403, False)
         assert f'in the namespace "{other}"' in words(refused)
@@ -206,7 +206,7 @@ def test_neither_a_stolen_cookie_nor_the_form_of_another_page_shows_or_changes_a
     job = f"/jobs/{cluster.namespace}/train"
     thief = requests.Session()
     thief.cookies.update(viewer.session.cookies)  # as a server at another port gets them
-    for path in ("/", "/rows", "/changes", job, f"{job}/state", f"{job}/log/all", f"{job}/log/all.txt", "/cluster"):
+    for path in ("/", "/rows", "/changes", job, f"{job}/log/all", f"{job}/log/all.txt"):
         for headers in ({}, {HEADER: ""}, {HEADER: "guessed"}, {HEADER: str(viewer.session.cookies.values()[0])}):
             answer = thief.get(f"{server.origin}{path}", headers=headers, timeout=SECONDS)
             shown = "train" in answer.text.replace(job, "")

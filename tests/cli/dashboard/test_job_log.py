@@ -8,7 +8,7 @@ import pytest
 from cli.cluster_state import ClusterState
 from cli.dashboard.browser import Browser, dashboard
 from cli.dashboard.in_cluster import READER, Accounts, in_cluster
-from cli.job_share import ACCOUNT, SEGMENT, key, logs, service
+from cli.job_share import ACCOUNT, HOSTILE_HOST, SEGMENT, key, logs, service
 from cli.kubelet import NODE, Kubelet
 from cli.service_account import account_kubeconfig
 from support.api_client import Api, wait_for
@@ -95,7 +95,15 @@ def test_a_job_without_a_log_says_why_and_a_volume_is_not_read_through_a_new_pod
     assert cluster.api.get(cluster.pods)["items"] == []
 
 
-def test_a_viewer_without_the_right_to_pods_reads_the_share(
+def end_of_log(browser: Browser, cluster: ClusterState, until: str, name: str = "train", log: str = "all") -> str:
+    """The log of a job that has succeeded, up to this text."""
+    path = f"/jobs/{cluster.namespace}/{name}"
+    wait_for("the end", lambda: browser.get(path).status_code == 200 and "Succeeded" in browser.text(path))
+    with browser.stream(f"{path}/log/{log}") as stream:
+        return stream.log(until)
+
+
+def test_a_viewer_without_the_right_to_pods_reads_the_share_in_a_cluster_with_their_rights_only(
     api: Api,
     cluster: ClusterState,
     key: str,
@@ -106,33 +114,16 @@ def test_a_viewer_without_the_right_to_pods_reads_the_share(
 ) -> None:
     (logs / "stdout.txt").write_text("epoch 1\n")
     cluster.succeed()
+    with in_cluster(api, tmp_path) as server:
+        end = end_of_log(server.visitor(accounts.token("reader")), cluster, "Azure", log="share")
+    assert "Secret azure-storage-account-mystorageaccount-secret has no key for it, does not exist or is not for" in end
     monkeypatch.setenv("KUBECONFIG", str(account_kubeconfig(api, cluster.namespace, tmp_path, READER)))
-    path = f"/jobs/{cluster.namespace}/train"
     with dashboard() as browser:
-        wait_for("the end", lambda: browser.get(path).status_code == 200 and "Succeeded" in browser.text(path))
-        with browser.stream(f"{path}/log/all") as stream:
-            refusal = stream.log(until="Entra ID")
-    assert "pods is forbidden" in refusal
+        assert "pods is forbidden" in end_of_log(browser, cluster, "Entra ID")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", ACCOUNT)
     monkeypatch.setenv("AZURE_STORAGE_KEY", key)
     with dashboard() as browser:
-        wait_for("the end", lambda: browser.get(path).status_code == 200 and "Succeeded" in browser.text(path))
-        with browser.stream(f"{path}/log/all") as stream:
-            assert stream.log(until="ended.") == "epoch 1\nThe log has ended."
-
-
-def test_a_dashboard_in_the_cluster_reads_a_share_with_the_viewers_rights_only(
-    api: Api, cluster: ClusterState, key: str, logs: Path, accounts: Accounts, tmp_path: Path
-) -> None:
-    (logs / "stdout.txt").write_text("epoch 1\n")
-    cluster.succeed()
-    path = f"/jobs/{cluster.namespace}/train"
-    with in_cluster(api, tmp_path) as server:
-        visitor = server.visitor(accounts.token("reader"))
-        wait_for("the end", lambda: visitor.get(path).status_code == 200 and "Succeeded" in visitor.text(path))
-        with visitor.stream(f"{path}/log/share") as stream:
-            end = stream.log(until="Azure")
-    assert "Secret azure-storage-account-mystorageaccount-secret has no key for it, does not exist or is not for" in end
+        assert end_of_log(browser, cluster, "ended.") == "epoch 1\nThe log has ended."
 
 
 def test_a_job_that_is_opened_does_not_decide_which_host_gets_the_viewers_credentials(
@@ -141,15 +132,11 @@ def test_a_job_that_is_opened_does_not_decide_which_host_gets_the_viewers_creden
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", ACCOUNT)
     monkeypatch.setenv("AZURE_STORAGE_KEY", key)
     monkeypatch.delenv("AZURE_STORAGE_SERVICE_ENDPOINT", raising=False)
-    host = f"{ACCOUNT}.file.attacker.test"
     spec = cluster.api.get(f"{cluster.jobs}/train")["spec"]
-    shares = [share | {"server": host} for share in spec["azureFiles"]]
+    shares = [share | {"server": HOSTILE_HOST} for share in spec["azureFiles"]]
     cluster.create("hostile", azureFiles=shares, logs=spec["logs"])
     cluster.run("hostile", outputPathSegment=SEGMENT)
     cluster.succeed("hostile")
-    path = f"/jobs/{cluster.namespace}/hostile"
     with dashboard("-w", cluster.namespace) as browser:
-        wait_for("the end", lambda: browser.get(path).status_code == 200 and "Succeeded" in browser.text(path))
-        with browser.stream(f"{path}/log/all") as stream:
-            end = stream.log(until="HVJ_STORAGE_HOSTS")
-    assert f"the job names the server {host} for storage account {ACCOUNT}, which is no host of Azure" in end
+        end = end_of_log(browser, cluster, "HVJ_STORAGE_HOSTS", name="hostile")
+    assert f"the job names the server {HOSTILE_HOST} for storage account {ACCOUNT}, which is no host of Azure" in end

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 
 from cli.cluster_state import TIME, ClusterState, condition
-from cli.job_share import ACCOUNT, LOGS, ROOT, SEGMENT, SHARE, key, logs, service
+from cli.job_share import ACCOUNT, HOSTILE_HOST, LOGS, ROOT, SEGMENT, SHARE, asked, key, logs, service
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj, hvj_process, terminal
 from horovodjob.client.jobs import wait_limit
@@ -21,7 +20,7 @@ from horovodjob.escaping import COLOR
 from support.api_client import Object, wait_for
 from support.azure_fakes.files.server import FilesService
 
-__all__ = ["key", "logs", "service"]
+__all__ = ["asked", "key", "logs", "service"]
 
 
 def append(path: Path, data: bytes) -> None:
@@ -167,31 +166,18 @@ def test_a_refusal_explains_why_files_cannot_be_listed(
     assert key not in rotated.stderr
 
 
-def test_a_job_does_not_decide_which_host_gets_credentials(
-    hvj: Hvj, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host, asked, lookup = f"{ACCOUNT}.file.attacker.test", [], socket.getaddrinfo
-
-    def recorded(name: Any, *arguments: Any, **options: Any) -> Any:
-        asked.append(name)
-        if name == host:
-            raise socket.gaierror(socket.EAI_NONAME, "it does not exist")
-        return lookup(name, *arguments, **options)
-
-    for name in ("AZURE_STORAGE_KEY", "AZURE_BATCHAI_STORAGE_KEY", "AZURE_STORAGE_SERVICE_ENDPOINT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(socket, "getaddrinfo", recorded)
-    cluster.create(**LOGS | {"azureFiles": [SHARE | {"server": host}]})
+def test_a_job_does_not_decide_which_host_gets_credentials(hvj: Hvj, cluster: ClusterState, asked: list[Any]) -> None:
+    cluster.create(**LOGS | {"azureFiles": [SHARE | {"server": HOSTILE_HOST}]})
     cluster.run(outputPathSegment=SEGMENT)
     given = ("--sas-token", "sv=1&sig=x", "--account-name", ACCOUNT)
     for credential in (given, ()):
         for command in (("list",), ("stream", "-f", "stdout.txt"), ("download",)):
             done = hvj("job", "file", command[0], "-j", "train", *command[1:], *credential)
             assert (done.code, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-            assert f"allow it with --storage-host {host} or HVJ_STORAGE_HOSTS={host}" in done.stderr
-            assert host not in asked
-    hvj("job", "file", "list", "-j", "train", *given, "--storage-host", host)
-    assert host in asked
+            assert f"allow it with --storage-host {HOSTILE_HOST} or HVJ_STORAGE_HOSTS={HOSTILE_HOST}" in done.stderr
+            assert HOSTILE_HOST not in asked
+    hvj("job", "file", "list", "-j", "train", *given, "--storage-host", HOSTILE_HOST)
+    assert HOSTILE_HOST in asked
 
 
 class Volume:
@@ -284,12 +270,19 @@ def test_a_reader_pod_that_cannot_start_is_reported_and_deleted(workspace: str, 
     assert volume.cluster.pods_of_hvj() == []
 
 
-def test_a_reader_pod_has_the_time_of_the_user(hvj: Hvj, volume: Volume) -> None:
-    volume.cluster.run()
-    for command in (("list",), ("stream", "-f", "stdout.txt"), ("download",)):
-        done = hvj("job", "file", command[0], "-j", "train", *command[1:], "--timeout", "1s")
+def test_a_reader_pod_has_the_time_of_the_user_and_is_deleted_at_ctrl_c(hvj: Hvj, volume: Volume) -> None:
+    volume.cluster.report(phase="Suspended")
+    stream = ("job", "file", "stream", "-j", "train", "-f", "stdout.txt")
+    for command in (("job", "file", "list", "-j", "train"), stream):
+        done = hvj(*command, "--timeout", "1s")
         words = "which reads the job's volume, did not start within 1 s (--timeout)\n"
         assert (done.code, done.stderr.endswith(words)) == (5, True), done.stderr
+    assert volume.cluster.pods_of_hvj() == []
+    with hvj_process(*stream) as process:
+        wait_for("the pod", volume.cluster.pods_of_hvj)
+        process.send_signal(signal.SIGINT)
+        _, errors, code = end_of(process)
+    assert (code, "Traceback" in errors) == (130, False)
     assert volume.cluster.pods_of_hvj() == []
 
 
@@ -320,16 +313,6 @@ def test_the_pod_that_reads_a_claim_has_the_image_that_the_operator_gives_the_jo
     with hvj_process("job", "file", "list", "-j", "train"):
         (pod,) = wait_for("the pod", cluster.pods_of_hvj)
     assert [each["image"] for each in pod["spec"]["containers"]] == ["trainer:2"]
-
-
-def test_ctrl_c_deletes_the_reader_pod(workspace: str, volume: Volume) -> None:
-    volume.cluster.report(phase="Suspended")
-    with hvj_process("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
-        wait_for("the pod", volume.cluster.pods_of_hvj)
-        process.send_signal(signal.SIGINT)
-        _, errors, code = end_of(process)
-    assert (code, "Traceback" in errors) == (130, False)
-    assert volume.cluster.pods_of_hvj() == []
 
 
 def test_a_download_ends_although_links_of_a_volume_form_loops(hvj: Hvj, volume: Volume, tmp_path: Path) -> None:

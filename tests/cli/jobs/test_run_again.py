@@ -1,6 +1,5 @@
 """`hvj run --from`: the job that is run again may be of somebody else, who wants the credentials of its reader."""
 
-import socket
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -8,37 +7,19 @@ from typing import Any
 import pytest
 
 from cli.cluster_state import ClusterState
+from cli.job_share import ACCOUNT, HOSTILE_HOST, ROOT, SHARE, asked, connected_service
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj
 from horovodjob import Client, UsageError
 from support.api_client import Object, wait_for
-from support.azure_fakes.files.accounts import Account
 from support.azure_fakes.files.server import FilesService
 
-ACCOUNT = "mystorageaccount"
-HOSTILE = f"{ACCOUNT}.file.attacker.test"
-ROOT = "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/myshare"
-SHARE = {"name": "myshare", "account": ACCOUNT, "share": "myshare", "server": HOSTILE}
+__all__ = ["asked", "connected_service"]
 FILES: dict[str, Any] = {
-    "azureFiles": [SHARE],
-    "logs": {"pathPrefix": ROOT},
-    "outputs": [{"id": "output", "pathPrefix": ROOT, "pathSuffix": "output"}],
+    "azureFiles": [SHARE | {"server": HOSTILE_HOST}],
+    "logs": {"pathPrefix": f"{ROOT}/myshare"},
+    "outputs": [{"id": "output", "pathPrefix": f"{ROOT}/myshare", "pathSuffix": "output"}],
 }
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The names of hosts that this process looks up; that of the attacker does not exist."""
-    names, lookup = [], socket.getaddrinfo
-
-    def recorded(name: Any, *arguments: Any, **options: Any) -> Any:
-        names.append(name)
-        if name == HOSTILE:
-            raise socket.gaierror(socket.EAI_NONAME, "it does not exist")
-        return lookup(name, *arguments, **options)
-
-    monkeypatch.setattr(socket, "getaddrinfo", recorded)
-    return names
 
 
 def finish(cluster: ClusterState, kubelet: Kubelet, name: str) -> None:
@@ -59,8 +40,7 @@ def test_a_job_that_is_run_again_does_not_decide_which_host_gets_credentials(
     asked: list[Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_SERVICE_ENDPOINT"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING", raising=False)
     credential = ("--account-name", ACCOUNT, "--sas-token", "sv=1&sig=x")
     cluster.create("theirs", **FILES)
     ending = Thread(target=finish, args=(cluster, kubelet, "again"))
@@ -69,25 +49,27 @@ def test_a_job_that_is_run_again_does_not_decide_which_host_gets_credentials(
     done = hvj("run", "--from", "theirs", "--name", "again", "--download", str(results), *credential)
     ending.join()
     assert (done.code, results.exists()) == (1, False)
-    assert f"allow it with --storage-host {HOSTILE} or HVJ_STORAGE_HOSTS={HOSTILE}\n" in done.stderr
-    assert HOSTILE not in asked
+    assert f"allow it with --storage-host {HOSTILE_HOST} or HVJ_STORAGE_HOSTS={HOSTILE_HOST}\n" in done.stderr
+    assert HOSTILE_HOST not in asked
     assert cluster.api.items(f"/api/v1/namespaces/{cluster.namespace}/secrets") == []
 
 
 def test_the_share_of_a_new_run_has_the_host_of_the_user(
-    hvj: Hvj, cluster: ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[Any]
+    hvj: Hvj,
+    cluster: ClusterState,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: list[Any],
+    connected_service: FilesService,
 ) -> None:
-    (tmp_path / "account" / "myshare").mkdir(parents=True)
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "train.py").touch()
     monkeypatch.chdir(tmp_path / "project")
     cluster.create("train", **FILES)
-    with FilesService([Account(ACCOUNT, tmp_path / "account")]) as service:
-        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", service.connection_string(ACCOUNT))
-        done = hvj("run", "--detach", "--quiet", "--share", "myshare", "--name", "mine", "train.py")
+    done = hvj("run", "--detach", "--quiet", "--share", "myshare", "--name", "mine", "train.py")
     assert done.code == 0, done.stderr
     assert "server" not in cluster.api.get(f"{cluster.jobs}/mine")["spec"]["azureFiles"][0]
-    assert HOSTILE not in asked
+    assert HOSTILE_HOST not in asked
 
 
 def test_the_code_of_a_job_that_is_run_again_is_sent_nowhere_and_not_changed(
@@ -105,4 +87,4 @@ def test_the_code_of_a_job_that_is_run_again_is_sent_nowhere_and_not_changed(
     with pytest.raises(UsageError, match="a command has no effect with `source=`"):
         Client().run(source="theirs", command=["python3", "train.py"])
     assert [job["metadata"]["name"] for job in cluster.api.items(cluster.jobs)] == ["theirs"]
-    assert HOSTILE not in asked
+    assert HOSTILE_HOST not in asked
