@@ -1,16 +1,13 @@
 """Errors: one sentence on standard error with the cause and the remedy, and an exit code."""
 
-import json
 from pathlib import Path
 
 import pytest
 import yaml
-from kubernetes.client.exceptions import ApiException
 
 from cli.cluster_state import ClusterState
 from cli.program import Hvj, hvj_process, run
 from cli.service_account import account_kubeconfig
-from horovodjob.client.errors import to_client_error
 from localcluster.control_plane.standalone import free_ports
 from support.api_client import Api, job
 
@@ -68,18 +65,6 @@ def test_a_missing_permission_is_reported_and_not_advised_at_a_quota(
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job("train")))
     done = hvj("job", "create", "-f", str(tmp_path / "job.yaml"))
     assert (done.code, "quota" in done.stderr, "permission" in done.stderr) == (1, True, False), done.stderr
-
-
-def test_a_frozen_field_advises_no_permission() -> None:
-    message = (
-        "horovodjobs.horovodjob.dev \"train\" is forbidden: ValidatingAdmissionPolicy 'frozen-spec.horovodjob.dev' "
-    )
-    message += (
-        "with binding 'frozen-spec.horovodjob.dev' denied request: image can change only while the job is suspended"
-    )
-    error = ApiException(status=403)
-    error.body = json.dumps({"message": message})
-    assert str(to_client_error(error)) == message
 
 
 def test_debug_shows_the_traceback_before_the_message(hvj: Hvj) -> None:

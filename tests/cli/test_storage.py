@@ -50,9 +50,17 @@ def test_the_steps_of_the_tutorial(service: FilesService, tmp_path: Path) -> Non
     assert run("storage", "share", "create", "--name", "myshare").data == {"created": False}
     for created in (True, False):
         assert run("storage", "directory", "create", "--name", "cifar", *TUTORIAL_SHARE).data == {"created": created}
-    assert run("storage", "file", "upload", "--path", "cifar", *TUTORIAL_SHARE, "--source", script.name).code == 0
     share = tmp_path / "account" / "myshare"
-    assert (share / "cifar" / script.name).read_bytes() == script.read_bytes()
+    for path, place in (
+        ("cifar", f"cifar/{script.name}"),
+        ("cifar/", f"cifar/{script.name}"),
+        ("b.py", "b.py"),
+        ("", script.name),
+    ):
+        assert run("storage", "file", "upload", "--path", path, *TUTORIAL_SHARE, "--source", script.name).code == 0
+        assert (share / place).read_bytes() == script.read_bytes()
+        (share / place).unlink()
+    assert run("storage", "file", "upload", "--path", "cifar", *TUTORIAL_SHARE, "--source", script.name).code == 0
     (share / "cifar" / "saved_models").mkdir()
     (share / model).write_bytes(b"the model")
     assert run("storage", "file", "download", "--path", model, *TUTORIAL_SHARE).code == 0
@@ -62,16 +70,6 @@ def test_the_steps_of_the_tutorial(service: FilesService, tmp_path: Path) -> Non
     assert [line.split()[:2] for line in lines[2:]] == [[script.name, "file"], ["saved_models", "directory"]]
     assert run("storage", "file", "download", "--path", "cifar", *TUTORIAL_SHARE, "--dest", "copy").code == 0
     assert (tmp_path / "copy" / model.removeprefix("cifar/")).read_bytes() == b"the model"
-
-
-def test_an_upload_keeps_the_file_name_or_gets_the_name_in_the_path(
-    service: FilesService, disk: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "a.py").write_text("1")
-    (disk / "d").mkdir()
-    for path in ("", "d", "d/", "d/b.py", "c.py"):
-        assert run("storage", "file", "upload", "--source", "a.py", "-s", "myshare", "--path", path).code == 0
-    assert (names(disk), names(disk / "d")) == (["a.py", "c.py", "d"], ["a.py", "b.py"])
 
 
 @pytest.fixture

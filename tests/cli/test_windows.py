@@ -46,38 +46,30 @@ def paths(group: object, *before: str) -> list[tuple[str, ...]]:
     return found
 
 
-def test_every_command_shows_its_help() -> None:
+def test_commands_show_their_help_convert_run_and_transfer_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workspace: str
+) -> None:
     every = paths(get_command(commands._root()))
     assert ("job", "node", "exec") in every
-    shown = hvj(*((*path, "--help") for path in every))
-    assert shown.count("Usage: hvj") == len(every)
-
-
-def test_jobs_are_converted_and_printed_in_utf_8(tmp_path: Path) -> None:
-    (tmp_path / "job.json").write_text(json.dumps(JOB), encoding="utf-8")
-    shown = hvj(("convert", "-f", str(tmp_path / "job.json"), "--name", "train"))
-    assert {"name": "ARROW", "value": "→"} in yaml.safe_load(shown)["spec"]["env"]
-
-
-def test_a_directory_becomes_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workspace: str) -> None:
-    (tmp_path / "code" / "models").mkdir(parents=True)
-    (tmp_path / "code" / "models" / "train.py").write_text("print()")
-    monkeypatch.chdir(tmp_path / "code")
-    documents = [*yaml.safe_load_all(hvj(("run", "--dry-run", "--gpus", "0", "models/train.py")))]
-    assert [each["kind"] for each in documents] == ["ConfigMap", "HorovodJob"]
-
-
-def test_files_are_transferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path, text in (("models/train.py", "print()"), ("data/train/one.tar", "1"), ("job.json", json.dumps(JOB))):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
     (tmp_path / "account" / "myshare").mkdir(parents=True)
-    (tmp_path / "data" / "train").mkdir(parents=True)
-    (tmp_path / "data" / "train" / "one.tar").write_text("1")
     monkeypatch.chdir(tmp_path)
     with FilesService([Account("account", tmp_path / "account")]) as service:
-        hvj(
+        shown = hvj(
+            ("convert", "-f", "job.json", "--name", "train"),
+            ("run", "--dry-run", "--gpus", "0", "models/train.py"),
             ("storage", "file", "upload", "--source", "data", "-s", "myshare"),
             ("storage", "file", "sync", "--source", "data", "-s", "myshare", "--path", "data", "--delete"),
             ("storage", "file", "download", "--path", "data\\train", "-s", "myshare", "--dest", "copy"),
             ("storage", "file", "download", "--path", "data/train/one.tar", "-s", "myshare", "--dest", "one.tar"),
+            *((*path, "--help") for path in every),
             AZURE_STORAGE_CONNECTION_STRING=service.connection_string("account"),
         )
+    documents, _, help_ = shown.partition("Usage: hvj")
+    assert help_.count("Usage: hvj") + 1 == len(every)
+    first, *others = yaml.safe_load_all(documents)
+    assert {"name": "ARROW", "value": "→"} in first["spec"]["env"], "the output is UTF-8"
+    assert [each["kind"] for each in others] == ["ConfigMap", "HorovodJob"]
     assert (tmp_path / "copy" / "one.tar").read_text() == (tmp_path / "one.tar").read_text() == "1"

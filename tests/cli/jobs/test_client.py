@@ -175,17 +175,15 @@ def test_what_is_left_out_is_named_as_the_command_names_it(
     for path in ("venv/pyvenv.cfg", "web/node_modules/index.js", "train.py"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
-    client = Client()
     sentence = "left out by default: node_modules/, venv/; a line such as !node_modules/ in .hvjignore sends it\n"
-    client.run("train.py", workdir=tmp_path, name="first", image="trainer:1", gpus=0)
-    assert capsys.readouterr().err == sentence
-    assert run(
-        "run", "--detach", "--workdir", str(tmp_path), "--image", "trainer:1", "--gpus", "0", "train.py"
-    ).stderr.startswith(sentence)
-    client.run("train.py", workdir=tmp_path, name="second", image="trainer:1", gpus=0, quiet=True)
-    assert capsys.readouterr().err == ""
+    options: dict[str, Any] = {"workdir": tmp_path, "image": "trainer:1", "gpus": 0}
+    for quiet in (False, True):
+        Client().run("train.py", name=f"quiet-{quiet}".lower(), quiet=quiet, **options)
+        assert capsys.readouterr().err == ("" if quiet else sentence)
+    command = ("run", "--detach", "--workdir", str(tmp_path), "--image", "trainer:1", "--gpus", "0", "train.py")
+    assert run(*command).stderr.startswith(sentence)
     with pytest.raises(TimedOut):
-        client.sweep("train.py", workdir=tmp_path, image="trainer:1", gpus=0, parameters={"lr": [1, 2]}, timeout=1)
+        Client().sweep("train.py", parameters={"lr": [1, 2]}, timeout=1, **options)
     assert capsys.readouterr().err == sentence
 
 

@@ -73,14 +73,10 @@ def test_placeholders_are_replaced_from_options_or_the_environment(
 def test_each_problem_of_a_file_is_a_line_and_nothing_is_printed(hvj: Hvj, write: Write) -> None:
     write(placeholders() | {"location": "eastus"})
     result = hvj("-f", "job.json", "-c", "My_Cluster")
-    assert result.code == 2
-    assert result.stdout == ""
-    lines = result.stderr.splitlines()
-    assert all(line.startswith("error: job.json: ") for line in lines)
-    assert [word for line in lines for word in line.split(": ") if word.startswith(("--c", "prop"))] == [
-        "properties.mountVolumes.azureFileShares[0].azureFileUrl",
-        "--cluster",
-    ]
+    first, second = result.stderr.splitlines()
+    assert (result.code, result.stdout) == (2, "")
+    assert first.startswith("error: job.json: properties.mountVolumes.azureFileShares[0].azureFileUrl: ")
+    assert second.startswith("error: job.json: --cluster: ")
 
 
 def mpijob_manifest(name: str) -> Object:
@@ -123,13 +119,9 @@ def test_options_override_the_file_and_a_job_without_secret_values_is_printed_al
     assert yaml.safe_load(result.stdout)["metadata"]["name"] == "one", result.stderr
 
 
-@pytest.mark.parametrize("form", ["documents", "List"])
-def test_each_mpijob_of_a_file_is_converted_and_other_objects_stay(hvj: Hvj, write: Write, form: str) -> None:
+def test_each_mpijob_of_a_file_is_converted_and_other_objects_stay(hvj: Hvj, write: Write) -> None:
     objects: list[Object] = [CONFIG, mpijob_manifest("one"), POLICY, mpijob_manifest("two")]
-    if form == "documents":
-        write(yaml.safe_dump_all(copy.deepcopy(objects)), "jobs.yaml")
-    else:
-        write(yaml.safe_dump({"apiVersion": "v1", "kind": form, "items": copy.deepcopy(objects)}), "jobs.yaml")
+    write(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": copy.deepcopy(objects)}), "jobs.yaml")
     result = hvj("-f", "jobs.yaml")
     assert result.code == 0, result.stderr
     printed = list(yaml.safe_load_all(result.stdout))
@@ -154,7 +146,6 @@ def test_each_mpijob_of_a_file_is_converted_and_other_objects_stay(hvj: Hvj, wri
 
 
 ALIASES = "a0: &a0 [1, 2, 3, 4]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 7))
-MERGES = "a0: &a0 {b: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 7))
 VARIABLES = [{"name": f"V{number}", "value": "1"} for number in range(20_000)]
 LIMITS = "file.yaml has more than 100 levels or 20000 values"
 
@@ -169,12 +160,9 @@ LIMITS = "file.yaml has more than 100 levels or 20000 values"
         ("a: 1\n---\nb: 2", "has 2 documents"),
         ("kind: List\nitems: 3", "items are not a list of objects"),
         ("a: 2024-13-45", "file.yaml has a value that cannot be read"),
-        ('{"a": ' + "9" * 5000 + "}", "file.yaml has a value that cannot be read"),
         pytest.param('{"a":' * 100_000, LIMITS, id="JSON deeper than the stack"),
         pytest.param("a: " + "[" * 100_000, LIMITS, id="deep YAML"),
-        pytest.param("- " * 100_000 + "1", LIMITS, id="deep YAML in blocks"),
         pytest.param(ALIASES, LIMITS, id="aliases of aliases"),
-        pytest.param(MERGES, LIMITS, id="merged aliases of aliases"),
         pytest.param("a: &a [*a]", LIMITS, id="an alias of itself"),
         pytest.param(json.dumps(small(environmentVariables=VARIABLES)), LIMITS, id="variables in JSON"),
     ],

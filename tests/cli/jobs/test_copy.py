@@ -50,7 +50,7 @@ def test_a_directory_is_on_the_claim_under_its_path_and_comes_back(copy: Copy, c
     pets = tmp_path / "pets"
     for name in ("train/bee/1 ' ü.jpg", "train/bee/-n", "test/ant/2.jpg", ".hidden", "new\nline"):
         (pets / name).parent.mkdir(parents=True, exist_ok=True)
-        (pets / name).write_bytes(os.urandom(300_000))
+        (pets / name).write_bytes(os.urandom(70_000))
     (pets / "run.sh").write_text("")
     (pets / "run.sh").chmod(0o755)
     code, errors = copy("pets", "data:images/pets")

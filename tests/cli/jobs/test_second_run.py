@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from cli.cluster_state import ClusterState
+from cli.job_share import connected_service
 from cli.program import Hvj
 from localcluster.control_plane.standalone import ControlPlane
-from support.azure_fakes.files.accounts import Account
 from support.azure_fakes.files.server import FilesService
 
-ACCOUNT = "mystorageaccount"
+__all__ = ["connected_service"]
 FILES = 60
 
 
@@ -52,37 +52,33 @@ def test_a_second_run_asks_the_share_what_it_has_and_reads_no_large_file_that_ha
     project: Path,
     cluster: ClusterState,
     control_plane: ControlPlane,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    connected_service: FilesService,
     large_reads: list[Path],
 ) -> None:
-    (tmp_path / "account" / "myshare").mkdir(parents=True)
     run = ("run", "--detach", "--quiet", "--image", "trainer:1", "--gpus", "0", "--share", "myshare", "--name")
-    with FilesService([Account(ACCOUNT, tmp_path / "account")]) as service:
-        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", service.connection_string(ACCOUNT))
 
-        def requests(name: str) -> tuple[list[str], list[str]]:
-            """What a run asks the share, and the API server."""
-            service.requests.clear()
-            known = len(control_plane.audit_log.read_text().splitlines())
-            assert hvj(*run, name, "train.py").code == 0
-            events = map(json.loads, control_plane.audit_log.read_text().splitlines()[known:])
-            own = [each for each in events if each.get("userAgent") == "hvj"]
-            asked = [f"{each['verb']} {each['objectRef'].get('resource')}" for each in own]
-            return [f"{each.method} {each.query.partition('&')[0]}" for each in service.requests], asked
+    def requests(name: str) -> tuple[list[str], list[str]]:
+        """What a run asks the share, and the API server."""
+        connected_service.requests.clear()
+        known = len(control_plane.audit_log.read_text().splitlines())
+        assert hvj(*run, name, "train.py").code == 0
+        events = map(json.loads, control_plane.audit_log.read_text().splitlines()[known:])
+        own = [each for each in events if each.get("userAgent") == "hvj"]
+        asked = [f"{each['verb']} {each['objectRef'].get('resource')}" for each in own]
+        return [f"{each.method} {each.query.partition('&')[0]}" for each in connected_service.requests], asked
 
-        first, _ = requests("first")
-        assert 2 * FILES < len(first) < 3 * FILES
-        assert large_reads == [Path("data.bin")]
-        large_reads.clear()
-        share, cluster_requests = requests("second")
-        # The files, their one batch, where they are, and the lists.
-        assert (len(share), {each.partition(" ")[0] for each in share}) == (4, {"GET"}), share
-        # Whether the job exists, the dry run, the Secret of the share, which exists, and the job.
-        assert cluster_requests == ["get horovodjobs", "create horovodjobs", "create secrets", "create horovodjobs"]
-        (project / "train.py").write_text("print(2)")
-        share, again = requests("third")
-        changed = [each for each in share if not each.startswith("GET")]
-        # Three each: the file, where all are, and the list.
-        assert (len(share) - len(changed), len(changed)) == (5, 3 + 3 + 3), share
-        assert (again, large_reads) == (cluster_requests, [])
+    first, _ = requests("first")
+    assert 2 * FILES < len(first) < 3 * FILES
+    assert large_reads == [Path("data.bin")]
+    large_reads.clear()
+    share, cluster_requests = requests("second")
+    # The files, their one batch, where they are, and the lists.
+    assert (len(share), {each.partition(" ")[0] for each in share}) == (4, {"GET"}), share
+    # Whether the job exists, the dry run, the Secret of the share, which exists, and the job.
+    assert cluster_requests == ["get horovodjobs", "create horovodjobs", "create secrets", "create horovodjobs"]
+    (project / "train.py").write_text("print(2)")
+    share, again = requests("third")
+    changed = [each for each in share if not each.startswith("GET")]
+    # Three each: the file, where all are, and the list.
+    assert (len(share) - len(changed), len(changed)) == (5, 3 + 3 + 3), share
+    assert (again, large_reads) == (cluster_requests, [])

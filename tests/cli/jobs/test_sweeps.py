@@ -54,13 +54,10 @@ class Trials:
     def train(self, name: str, *values: float, mode: str | None = "max") -> None:
         """The job has completed epochs with these values of the metric; its program declares the mode."""
         points = [{"epoch": epoch, "value": value} for epoch, value in enumerate(values, 1)]
-        epochs = [
-            {"epoch": epoch, "time": TIME, "metrics": {"val_accuracy": value}} for epoch, value in enumerate(values, 1)
-        ]
+        epochs = [{"epoch": each["epoch"], "time": TIME, "metrics": {"val_accuracy": each["value"]}} for each in points]
         by_value = sorted(points, key=lambda point: point["value"])
         ends = {"min": by_value[0], "max": by_value[-1]} | ({"mode": mode} if mode else {})
-        extremes = {"val_accuracy": ends}
-        training = {"epoch": len(values), "progress": 0.5, "history": epochs, "extremes": extremes}
+        training = {"epoch": len(values), "progress": 0.5, "history": epochs, "extremes": {"val_accuracy": ends}}
         self._cluster.run(name, training=training)
 
     def succeed(self, name: str, *values: float, mode: str | None = "max") -> None:
@@ -197,54 +194,45 @@ def test_trials_of_other_code_are_never_compared_and_asked_for(hvj: Hvj, trials:
     assert re.search(f"setup {setups[0]}, maximizes .*: 1 complete; the best is trial 0", shown.stderr)
 
 
-def test_a_wrong_metric_is_seen_at_the_first_report_and_corrected(hvj: Hvj, trials: Trials, file: Path) -> None:
-    with hvj_process("sweep", "-f", str(file), "--metric", "val_acc", "--trials", "2") as process:
+def end_at_first_report(trials: Trials, file: Path, *options: str, second: str | None = "", mode: str | None) -> str:
+    """The last line of a sweep that ends when its trials have reported; both succeed afterwards."""
+    with hvj_process("sweep", "-f", str(file), "--trials", "2", *options) as process:
         trials.until("digits-0", "digits-1")
-        trials.train("digits-0", 0.5)
+        if second == "":
+            trials.train("digits-0", 0.9, mode=mode)
+        else:
+            trials.succeed("digits-0", 0.9)
+            trials.train("digits-1", 0.5, mode=second)
         stderr = process.communicate()[1]
-    assert process.returncode == 1
-    assert stderr.splitlines()[-1].startswith(
-        "error: trial 0 reports no val_acc, but val_accuracy; `hvj sweep resume digits"
-    )
-    assert "--metric val_accuracy` continues" in stderr
-    trials.succeed("digits-0", 0.5)
-    trials.succeed("digits-1", 0.9)
+    assert process.returncode == 1, stderr
+    trials.succeed("digits-0", 0.9, mode=mode)
+    trials.succeed("digits-1", 0.5, mode=mode if second == "" else second)
+    return str(stderr.splitlines()[-1])
+
+
+def test_a_wrong_metric_is_seen_at_the_first_report_and_corrected(hvj: Hvj, trials: Trials, file: Path) -> None:
+    line = end_at_first_report(trials, file, "--metric", "val_acc", mode="max")
+    assert line.startswith("error: trial 0 reports no val_acc, but val_accuracy; `hvj sweep resume digits")
+    assert "--metric val_accuracy` continues" in line
     assert hvj("sweep", "best", "digits", "--metric", "val_accuracy").data["value"] == 0.9
-    assert hvj("sweep", "resume", "digits", "--metric", "val_accuracy").data["job"] == "digits-1"
+    assert hvj("sweep", "resume", "digits", "--metric", "val_accuracy").data["job"] == "digits-0"
 
 
 def test_a_search_that_needs_a_direction_ends_at_the_first_report_without_one_and_goes_on_with_a_goal(
     hvj: Hvj, trials: Trials, file: Path
 ) -> None:
-    with hvj_process("sweep", "-f", str(file), "--trials", "2") as process:
-        trials.until("digits-0", "digits-1")
-        trials.train("digits-0", 0.9, mode=None)
-        stderr = process.communicate()[1]
-    assert (process.returncode, stderr.splitlines()[-1]) == (
-        1,
-        "error: the program of trial 0 does not declare whether a low or a high val_accuracy is best, which the search "
-        "needs: `hvj sweep resume digits -w test-ns --goal min` or `--goal max` continues, and its jobs are "
-        "kept".replace("test-ns", trials.job("digits-0")["metadata"]["namespace"]),
-    )
-    trials.succeed("digits-0", 0.9, mode=None)
-    trials.succeed("digits-1", 0.5, mode=None)
+    line = end_at_first_report(trials, file, mode=None)
+    assert "the program of trial 0 does not declare whether a low or a high val_accuracy is best" in line
+    assert "--goal min` or `--goal max` continues, and its jobs are kept" in line
     resumed = hvj("sweep", "resume", "digits", "--goal", "min")
-    assert (resumed.data["job"], "sweep digits minimizes val_accuracy: 2 trials" in resumed.stderr) == (
-        "digits-1",
-        True,
-    )
+    assert resumed.data["job"] == "digits-1"
+    assert "sweep digits minimizes val_accuracy: 2 trials" in resumed.stderr
 
 
 def test_a_trial_that_declares_the_opposite_of_others_ends_a_sweep_unless_the_user_has_chosen(
     hvj: Hvj, trials: Trials, file: Path
 ) -> None:
-    with hvj_process("sweep", "-f", str(file), "--trials", "2") as process:
-        trials.until("digits-0", "digits-1")
-        trials.succeed("digits-0", 0.9)
-        trials.train("digits-1", 0.5, mode="min")
-        stderr = process.communicate()[1]
-    assert process.returncode == 1
-    assert "error: trial 1 declares min for val_accuracy, and the sweep maximizes val_accuracy" in stderr
-    trials.succeed("digits-1", 0.5, mode="min")
+    line = end_at_first_report(trials, file, mode="max", second="min")
+    assert "error: trial 1 declares min for val_accuracy, and the sweep maximizes val_accuracy" in line
     assert hvj("sweep", "best", "digits").code == 1
     assert hvj("sweep", "resume", "digits", "--goal", "max").data["job"] == "digits-0"

@@ -54,15 +54,6 @@ def logs(tmp_path: Path, cluster: ClusterState, kubelet: Kubelet, programs: Path
     kubelet.environment = None
 
 
-def is_running(pid: int) -> bool:
-    """Whether there is a process with this id."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_tensorboard_runs_in_a_pod_until_ctrl_c(logs: Path, tmp_path: Path) -> None:
     (logs / "tensorboard").mkdir()
     (logs / "tensorboard" / "events.out.tfevents.1").touch()
@@ -74,7 +65,7 @@ def test_tensorboard_runs_in_a_pod_until_ctrl_c(logs: Path, tmp_path: Path) -> N
         process.send_signal(signal.SIGINT)
         assert process.communicate() == ("", "\n")
     assert process.returncode == 130
-    wait_for("the end of TensorBoard in the pod", lambda: not is_running(pid))
+    wait_for("the end of TensorBoard in the pod", lambda: not Path(f"/proc/{pid}").exists())
 
 
 def test_without_event_files_and_without_an_answer_the_place_and_the_time_are_named(

@@ -7,7 +7,7 @@ import pytest
 from cli.cluster_state import ClusterState
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj
-from support.api_client import Api, ApiError, Object, wait_for
+from support.api_client import Api, Object, is_served, wait_for
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAME = "pods.metrics.k8s.io"
@@ -24,21 +24,11 @@ def metrics(api: Api) -> Iterator[None]:
     spec = {"group": "metrics.k8s.io", "scope": "Namespaced", "names": names, "versions": [version]}
     api.create(DEFINITIONS, {"metadata": {"name": NAME, "annotations": approval}, "spec": spec})
     try:
-        wait_for("the API of metrics", lambda: is_served(api))
+        wait_for("the API of metrics", lambda: is_served(api, METRICS.format("default")))
         yield
     finally:
         api.delete(f"{DEFINITIONS}/{NAME}")
-        wait_for("the end of the API of metrics", lambda: not is_served(api))
-
-
-def is_served(api: Api) -> bool:
-    """Whether the API server serves metrics; it answers 429 until it has opened the storage."""
-    try:
-        return api.find(METRICS.format("default")) is not None
-    except ApiError as error:
-        if error.status != 429:
-            raise
-        return False
+        wait_for("the end of the API of metrics", lambda: api.find(METRICS.format("default")) is None)
 
 
 @pytest.fixture
