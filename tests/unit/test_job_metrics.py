@@ -13,7 +13,7 @@ from horovodjob_operator.controller.jobs.job_store import JobStore, finished_job
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.pods.pod import ContainerWaiting
 from horovodjob_operator.metrics import REGISTRY, JobCollector, NamespaceSeries
-from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
+from unit.domain.fake_cluster import NOON, FakeCluster, new_cluster, phase_of, training_job
 
 Series = dict[tuple[str, ...], float]
 
@@ -51,8 +51,7 @@ def stalled_cluster(namespace: str = "team") -> FakeCluster:
 
 def starting_cluster(**spec: Any) -> FakeCluster:
     """A job that has had all its nodes since 100 s after noon."""
-    cluster = FakeCluster(training_job(**spec))
-    cluster.reconcile()
+    cluster = new_cluster(**spec)
     cluster.wait(100)
     cluster.schedule_pods()
     cluster.reconcile()
@@ -68,12 +67,10 @@ def restarted_cluster(**spec: Any) -> FakeCluster:
     cluster.wait(1000)
     cluster.end_container(names.launcher_name(cluster.job), 1)
     cluster.reconcile()
-    cluster.wait(20)
-    cluster.reconcile()
+    cluster.reconcile(after=20)
     assert phase_of(cluster) is Phase.RESTARTING
     cluster.remove_terminating_pods()
-    cluster.wait(30)
-    cluster.reconcile()
+    cluster.reconcile(after=30)
     cluster.schedule_pods()
     cluster.reconcile()
     assert (phase_of(cluster), cluster.status.attempt) == (Phase.STARTING, 2)
@@ -87,8 +84,7 @@ def test_stalled_jobs_are_counted_by_namespace_and_reason() -> None:
 
 
 def test_a_failed_job_is_not_stalled_although_it_has_the_condition() -> None:
-    cluster = FakeCluster(training_job(runPolicy={"terminate": True}))
-    cluster.reconcile()
+    cluster = new_cluster(runPolicy={"terminate": True})
     condition = cluster.status.condition(ConditionType.STALLED)
     assert (phase_of(cluster), condition and condition.status) == (Phase.FAILED, "True")
     assert stalled(cluster) == {}
@@ -111,18 +107,12 @@ def test_a_job_should_run_when_its_time_limit_after_the_assignment_of_nodes_is_o
     assert start_deadline(starting_cluster(**spec)) == {"team": 100 + seconds}
 
 
-def test_an_error_of_the_current_attempt_does_not_change_the_deadline() -> None:
-    cluster = stalled_cluster()
-    assert [error.attempt for error in cluster.status.errors] == [cluster.status.attempt]
-    assert start_deadline(cluster) == {"team": 700}
-
-
-def test_the_earliest_deadline_of_a_namespace_is_exported() -> None:
-    clusters = (starting_cluster(scheduling={"timeoutSeconds": seconds}) for seconds in (900, 700, 1200))
+def test_the_earliest_deadline_of_starting_jobs_is_exported_and_an_error_does_not_change_it() -> None:
+    clusters = [starting_cluster(scheduling={"timeoutSeconds": seconds}) for seconds in (900, 700, 1200)]
     assert start_deadline(*clusters) == {"team": 800}
-
-
-def test_jobs_in_other_phases_have_no_deadline() -> None:
+    failing = stalled_cluster()
+    assert [error.attempt for error in failing.status.errors] == [failing.status.attempt]
+    assert start_deadline(failing) == {"team": 700}
     queued, running = FakeCluster(training_job()), FakeCluster(training_job())
     queued.reconcile()
     running.start()
@@ -145,14 +135,11 @@ def test_the_time_limit_of_a_resumed_job_counts_from_its_new_nodes() -> None:
 
 
 def test_the_time_limit_after_a_scheduling_timeout_counts_from_the_next_nodes() -> None:
-    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 700}))
-    cluster.reconcile()
+    cluster = new_cluster(scheduling={"timeoutSeconds": 700})
     cluster.schedule_pods(at_most=2)
-    cluster.wait(700)
-    cluster.reconcile()
+    cluster.reconcile(after=700)
     cluster.remove_terminating_pods()
-    cluster.wait(1300)
-    cluster.reconcile()
+    cluster.reconcile(after=1300)
     cluster.schedule_pods()
     cluster.reconcile()
     assert (phase_of(cluster), cluster.status.attempt) == (Phase.STARTING, 2)
@@ -203,8 +190,7 @@ def store_of_failures() -> JobStore:
 
 def test_a_failed_job_has_a_series_with_its_name_and_reason_for_a_while() -> None:
     store = store_of_failures()
-    failing = FakeCluster(training_job(runPolicy={"terminate": True}))
-    failing.reconcile()
+    failing = new_cluster(runPolicy={"terminate": True})
     store.states[failing.job.key] = JobState(failing.job, 1)
     failures = dict(store.failures_since(NOON - timedelta(hours=1)))
     assert set(failures) == {("team", "new"), failing.job.key}
@@ -220,8 +206,7 @@ def test_a_failed_job_that_is_deleted_keeps_its_series_for_the_same_while() -> N
     store = store_of_failures()
     for name in ("new", "old"):
         assert store.delete(("team", name), name)
-    failing = FakeCluster(training_job(runPolicy={"terminate": True}))
-    failing.reconcile()
+    failing = new_cluster(runPolicy={"terminate": True})
     store.keep(JobState(failing.job, 1))
     assert store.delete(failing.job.key, failing.job.metadata.uid)
     assert set(dict(store.failures_since(NOON - timedelta(hours=1)))) == {("team", "new"), failing.job.key}

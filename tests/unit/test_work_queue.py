@@ -28,7 +28,7 @@ from horovodjob_operator.kueue.kueue_api import KueueApi
 from horovodjob_operator.kueue.workload_cache import WorkloadCache
 from horovodjob_operator.kueue.workload_reconciler import WorkloadReconciler
 from horovodjob_operator.metrics import REGISTRY
-from unit.domain.fake_cluster import FakeCluster, training_job
+from unit.domain.fake_cluster import FakeCluster, running_cluster, training_job
 
 JOBS = 20
 
@@ -39,8 +39,7 @@ def store(request: pytest.FixtureRequest) -> JobStore:
     if request.param == "suspended":
         cluster = FakeCluster(training_job(runPolicy={"suspend": True}))
     else:
-        cluster = FakeCluster(training_job(runPolicy={"ttlSecondsAfterFinished": 10**9, "cleanPodPolicy": "None"}))
-        cluster.start()
+        cluster = running_cluster(runPolicy={"ttlSecondsAfterFinished": 10**9, "cleanPodPolicy": "None"})
         cluster.end_container("cifar-launcher", 0)
     cluster.reconcile()
     store = JobStore()

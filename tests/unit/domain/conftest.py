@@ -3,13 +3,12 @@
 import pytest
 
 from horovodjob.api.constants import Phase
-from unit.domain.fake_cluster import FakeCluster, phase_of, training_job
+from unit.domain.fake_cluster import FakeCluster, phase_of, running_cluster
 
 
 @pytest.fixture
 def running() -> FakeCluster:
     """A job in phase Running."""
-    cluster = FakeCluster(training_job())
-    cluster.start()
+    cluster = running_cluster()
     assert phase_of(cluster) is Phase.RUNNING
     return cluster

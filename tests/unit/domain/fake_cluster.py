@@ -16,6 +16,7 @@ from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.plan import Plan, plan_for
 from horovodjob_operator.domain.pods.observed import KubeletWarning, Observed, Refusal
 from horovodjob_operator.domain.pods.pod import ContainerTermination, Pod
+from horovodjob_operator.domain.pods.pod_facts import owned_pod
 from horovodjob_operator.domain.progress_report import ProgressReport
 from horovodjob_operator.domain.silence import Silence
 from horovodjob_operator.domain.stall_report import StallReport, UsageReport
@@ -100,14 +101,20 @@ class FakeCluster:
         """The phases of the job in order, each once per stay."""
         return [phase for phase, _ in groupby(status.phase for status in self.statuses)]
 
-    def reconcile(self, *, die_after: int | None = None) -> None:
-        """Runs passes until nothing changes, or until the operator dies after this number of writes."""
+    def reconcile(self, *, after: float = 0, die_after: int | None = None) -> None:
+        """Time passes; then passes run until nothing changes, or the operator dies after this number of writes."""
+        self.wait(after)
         writes = [die_after if die_after is not None else 10_000]
         for _ in range(20):
             outcome = self._report(writes)
             if writes[0] <= 0 or not self._apply(plan_for(self.context, outcome), writes):
                 return
         raise AssertionError(f"the passes reach no stable state: {self.status}")
+
+    def next_plan(self) -> Plan:
+        """What the operator does after it has written the status."""
+        outcome = self._report([10_000])
+        return plan_for(self.context, outcome)
 
     def _report(self, writes: list[int]) -> Outcome | None:
         for _ in range(10):
@@ -232,6 +239,27 @@ class FakeCluster:
 
     def wait(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
+
+
+def pod_facts(made: dict[str, Any]) -> Pod:
+    """The facts of a pod that the API server has created from this body."""
+    seen = owned_pod(made | {"metadata": {"uid": "u"} | made["metadata"]})
+    assert seen is not None
+    return seen.pod
+
+
+def new_cluster(**spec: Any) -> FakeCluster:
+    """A job whose pods wait for nodes; `spec` is that of training_job."""
+    cluster = FakeCluster(training_job(**spec))
+    cluster.reconcile()
+    return cluster
+
+
+def running_cluster(**spec: Any) -> FakeCluster:
+    """A job in phase Running."""
+    cluster = FakeCluster(training_job(**spec))
+    cluster.start()
+    return cluster
 
 
 def phase_of(cluster: FakeCluster) -> Phase | None:

@@ -10,7 +10,7 @@ import pytest
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.status import next_status
-from unit.domain.fake_cluster import FakeCluster, training_job
+from unit.domain.fake_cluster import FakeCluster, new_cluster, running_cluster
 
 SMALL, BIG = 40, 320
 ELASTIC = {"elastic": {"minReplicas": 1, "maxReplicas": BIG}}
@@ -35,15 +35,12 @@ def steps(computed: Callable[[], object]) -> int:
 
 
 def launched(workers: int, **spec: Any) -> FakeCluster:
-    cluster = FakeCluster(training_job(worker={"replicas": workers, "gpus": 0}, **spec))
-    cluster.start()
-    return cluster
+    return running_cluster(worker={"replicas": workers, "gpus": 0}, **spec)
 
 
 def starting(workers: int) -> FakeCluster:
     """All pods have a node, and half of the workers an address."""
-    cluster = FakeCluster(training_job(worker={"replicas": workers, "gpus": 0}))
-    cluster.reconcile()
+    cluster = new_cluster(worker={"replicas": workers, "gpus": 0})
     for number, name in enumerate(cluster.pods):
         cluster.update_pod(name, node="n", address=f"10.0.{number}.1" if number % 2 else "")
     return cluster

@@ -19,7 +19,7 @@ from horovodjob_operator.domain.pods.pod_facts import owned_pod
 from horovodjob_operator.domain.status import next_status, status_with_error
 from horovodjob_operator.kueue.queue import Queue
 from horovodjob_operator.kueue.workload import owned_workload
-from unit.domain.fake_cluster import NOON, UID, FakeCluster, phase_of, training_job
+from unit.domain.fake_cluster import NOON, UID, phase_of, running_cluster, training_job
 
 ODD = [
     "\ud800",
@@ -130,12 +130,10 @@ def edited(job: HorovodJob, reason: str | None) -> HorovodJob:
 
 
 def job_in(phase: Phase) -> HorovodJob:
-    cluster = FakeCluster(training_job())
-    cluster.start()
+    cluster = running_cluster()
     if phase is Phase.RESTARTING:
         cluster.end_container("cifar-launcher", 1)
-        cluster.wait(15)
-        cluster.reconcile()
+        cluster.reconcile(after=15)
     if phase is Phase.TERMINATING:
         cluster.edit_run_policy(terminate=True)
         cluster.reconcile()

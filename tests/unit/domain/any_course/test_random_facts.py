@@ -68,8 +68,7 @@ def check_end(cluster: RandomCluster) -> None:
     cluster.clock_skew = timedelta()
     cluster.edit_run_policy(suspend=False)
     for _ in range(8):
-        cluster.wait(1000)
-        cluster.reconcile()
+        cluster.reconcile(after=1000)
         cluster.remove_terminating_pods()
         for _ in range(2):
             cluster.reconcile()

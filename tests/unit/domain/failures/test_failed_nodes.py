@@ -11,7 +11,7 @@ from horovodjob_operator.domain.failed_nodes import avoidance_text, failed_nodes
 from horovodjob_operator.domain.resources.parts.placement import avoid_nodes
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.stall_report import parse_stall
-from unit.domain.fake_cluster import FakeCluster, training_job
+from unit.domain.fake_cluster import FakeCluster, running_cluster, training_job
 
 XID: dict[str, tuple[str, ...]] = {"node-1": ("XIDErrors (GPU 3 has Xid 79)",)}
 
@@ -55,8 +55,7 @@ def reject(cluster: FakeCluster) -> None:
 
 def fail(cluster: FakeCluster, code: int = 1, message: str = "") -> None:
     cluster.end_container("cifar-launcher", code, message=message)
-    cluster.wait(60)
-    cluster.reconcile()
+    cluster.reconcile(after=60)
 
 
 def test_a_worker_on_the_node_that_ended_the_attempt_is_created_again_and_prefers_another() -> None:
@@ -78,8 +77,7 @@ def test_a_worker_on_the_node_that_ended_the_attempt_is_created_again_and_prefer
 
 @pytest.mark.parametrize("has_report", [True, False])
 def test_a_worker_that_the_others_waited_for_is_replaced_on_the_only_node(has_report: bool) -> None:
-    cluster = FakeCluster(training_job(runPolicy={"progressDeadlineSeconds": 600}))
-    cluster.start()
+    cluster = running_cluster(runPolicy={"progressDeadlineSeconds": 600})
     others = cluster.pods["cifar-worker-0"].uid
     if has_report:
         stall(cluster, 1)

@@ -9,13 +9,12 @@ from horovodjob.api.constants import ConditionType, Phase, Reason
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.pods.pod import ContainerTermination
 from horovodjob_operator.domain.status import next_status
-from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
+from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, running_cluster
 
 
 def fail_once(cluster: FakeCluster) -> None:
     cluster.end_container("cifar-launcher", 3)
-    cluster.wait(3)
-    cluster.reconcile()
+    cluster.reconcile(after=3)
 
 
 def test_a_failed_rank_restarts_the_job_after_ten_seconds_with_its_healthy_workers(running: FakeCluster) -> None:
@@ -23,19 +22,16 @@ def test_a_failed_rank_restarts_the_job_after_ten_seconds_with_its_healthy_worke
     fail_once(running)
     assert (running.status.phase, running.status.attempt, running.status.restarts) == (Phase.RESTARTING, 2, 1)
     running.remove_terminating_pods()
-    running.wait(9)
-    running.reconcile()
+    running.reconcile(after=9)
     assert "cifar-launcher" not in running.pods
-    running.wait(2)
-    running.reconcile()
+    running.reconcile(after=2)
     launcher = running.pods["cifar-launcher"]
     assert (launcher.attempt, launcher.hosts.count("slots=1")) == (2, 2)
     assert {name: pod.uid for name, pod in running.pods.items() if "worker" in name} == workers
 
 
 def test_the_job_fails_at_its_backoff_limit() -> None:
-    cluster = FakeCluster(training_job(runPolicy={"backoffLimit": 1}))
-    cluster.start()
+    cluster = running_cluster(runPolicy={"backoffLimit": 1})
     fail_once(cluster)
     cluster.remove_terminating_pods()
     cluster.wait(30)
@@ -51,8 +47,7 @@ def test_the_job_fails_at_its_backoff_limit() -> None:
 def test_a_worker_out_of_memory_is_the_reason_even_if_the_launcher_fails_first(running: FakeCluster) -> None:
     running.end_container("cifar-launcher", 137)
     running.reconcile()
-    running.wait(9)
-    running.reconcile()
+    running.reconcile(after=9)
     assert phase_of(running) is Phase.RUNNING
     running.end_container("cifar-worker-1", 137, "OOMKilled")
     running.reconcile()
@@ -83,8 +78,7 @@ def test_an_error_contains_its_cause_and_the_last_lines_of_the_log(
     running: FakeCluster, pod: str, reason: str, log: str, cause: str
 ) -> None:
     running.end_container(pod, 137, reason, log)
-    running.wait(11)
-    running.reconcile()
+    running.reconcile(after=11)
     error = running.status.errors[-1]
     message = f"{cause}; its last lines: {log}" if cause and log else cause or log
     assert (error.pod, error.exit_code, error.message) == (pod, 137, message[:2048])
@@ -192,7 +186,6 @@ def test_the_cause_of_a_deletion_is_reported_when_the_pod_is_already_absent(
 def test_a_sidecar_that_fails_is_not_mistaken_for_the_program(running: FakeCluster) -> None:
     end = ContainerTermination("proxy", 1, "Error", "", NOON)
     running.update_pod("cifar-launcher", phase="Failed", termination=end)
-    running.wait(5)
-    running.reconcile()
+    running.reconcile(after=5)
     assert running.status.errors[-1].reason == Reason.LAUNCHER_FAILED
     assert running.status.errors[-1].container == "proxy"

@@ -14,7 +14,7 @@ from horovodjob.lost_time import goodput_text, slow_rank_text
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.goodput import REPORTED, gpu_seconds
 from horovodjob_operator.domain.stall_report import parse_stall
-from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
+from unit.domain.fake_cluster import NOON, FakeCluster, new_cluster, phase_of, running_cluster
 
 
 def report(
@@ -36,9 +36,7 @@ def goodput(cluster: FakeCluster) -> Goodput:
 
 @pytest.fixture
 def cluster() -> FakeCluster:
-    cluster = FakeCluster(training_job(worker={"replicas": 2, "gpus": 4}))
-    cluster.start()
-    return cluster
+    return running_cluster(worker={"replicas": 2, "gpus": 4})
 
 
 def total_seconds(cluster: FakeCluster) -> int:
@@ -47,8 +45,7 @@ def total_seconds(cluster: FakeCluster) -> int:
 
 def fail(cluster: FakeCluster) -> None:
     cluster.end_container("cifar-launcher", 1)
-    cluster.wait(10)
-    cluster.reconcile()
+    cluster.reconcile(after=10)
 
 
 def restart(cluster: FakeCluster, seconds: int = 20) -> None:
@@ -134,18 +131,15 @@ def test_a_new_operator_process_keeps_what_the_status_says(cluster: FakeCluster)
 
 
 def test_time_in_the_phase_queued_is_outside() -> None:
-    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 60}))
-    cluster.reconcile()
+    cluster = new_cluster(scheduling={"timeoutSeconds": 60})
     cluster.wait(50)
     cluster.start()
     cluster.wait(100)
     report(cluster, 80, 0, steps=80)
     fail(cluster)
     cluster.remove_terminating_pods()
-    cluster.wait(20)
-    cluster.reconcile()
-    cluster.wait(60)  # no node for the launcher: 60 s of restarting, then the pods are deleted
-    cluster.reconcile()
+    cluster.reconcile(after=20)
+    cluster.reconcile(after=60)  # no node for the launcher: 60 s of restarting, then the pods are deleted
     assert phase_of(cluster) is Phase.QUEUED
     cluster.remove_terminating_pods()
     cluster.wait(25)
@@ -269,8 +263,7 @@ courses = st.lists(st.tuples(st.floats(0, 500), reports | st.sampled_from(["fail
 @settings(max_examples=40)
 @given(courses)
 def test_the_causes_are_the_time_of_the_job_whatever_programs_report(course: list[Any]) -> None:
-    cluster = FakeCluster(training_job(runPolicy={"backoffLimit": 100}))
-    cluster.start()
+    cluster = running_cluster(runPolicy={"backoffLimit": 100})
     suspended = 0.0
     for number, (seconds, event) in enumerate(course):
         cluster.wait(round(seconds))

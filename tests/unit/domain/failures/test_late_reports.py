@@ -6,7 +6,7 @@ import pytest
 
 from horovodjob.api.constants import ConditionType, Phase
 from horovodjob_operator.domain.checks.failure import REPORT_SECONDS
-from unit.domain.fake_cluster import FakeCluster, phase_of, training_job
+from unit.domain.fake_cluster import FakeCluster, phase_of, running_cluster
 
 EVICTION = "The node was low on resource: memory."
 
@@ -32,15 +32,12 @@ def counts(cluster: FakeCluster) -> tuple[int, int]:
 @pytest.fixture
 def strict() -> FakeCluster:
     """A running job that restarts after no failure."""
-    cluster = FakeCluster(training_job(runPolicy={"backoffLimit": 0}))
-    cluster.start()
-    return cluster
+    return running_cluster(runPolicy={"backoffLimit": 0})
 
 
 def test_a_worker_that_has_ended_is_waited_for_until_its_kubelet_reports(strict: FakeCluster) -> None:
     launcher_fails(strict, "cifar-worker-1")
-    strict.wait(REPORT_SECONDS - 5)
-    strict.reconcile()
+    strict.reconcile(after=REPORT_SECONDS - 5)
     assert phase_of(strict) is Phase.RUNNING
     evict(strict)
     (error,) = strict.status.errors
@@ -50,8 +47,7 @@ def test_a_worker_that_has_ended_is_waited_for_until_its_kubelet_reports(strict:
 
 def test_the_wait_for_the_report_has_an_end_and_blames_no_rank(strict: FakeCluster) -> None:
     launcher_fails(strict, "cifar-worker-1")
-    strict.wait(REPORT_SECONDS)
-    strict.reconcile()
+    strict.reconcile(after=REPORT_SECONDS)
     (error,) = strict.status.errors
     assert error.message == "worker 1 has ended, and its node node1 has reported no reason for 120 s"
     assert (error.reason, error.pod, counts(strict)) == ("WorkerLost", "cifar-worker-1", (0, 1))
@@ -59,19 +55,16 @@ def test_the_wait_for_the_report_has_an_end_and_blames_no_rank(strict: FakeClust
 
 def test_if_all_workers_answer_a_failed_rank_is_blamed_soon(strict: FakeCluster) -> None:
     launcher_fails(strict)
-    strict.wait(2)
-    strict.reconcile()
+    strict.reconcile(after=2)
     assert phase_of(strict) is Phase.FAILED
 
 
 @pytest.fixture
 def judged() -> FakeCluster:
     """A job whose rank was blamed."""
-    cluster = FakeCluster(training_job(runPolicy={"backoffLimit": 3}))
-    cluster.start()
+    cluster = running_cluster(runPolicy={"backoffLimit": 3})
     launcher_fails(cluster)
-    cluster.wait(2)
-    cluster.reconcile()
+    cluster.reconcile(after=2)
     assert (cluster.status.errors[-1].reason, counts(cluster)) == ("RankFailed", (1, 0))
     return cluster
 
@@ -85,8 +78,7 @@ def test_a_late_report_of_an_eviction_corrects_the_count(judged: FakeCluster) ->
     ready = judged.condition(ConditionType.READY)
     assert (ready.reason, EVICTION in ready.message) == ("Evicted", True)
     judged.remove_terminating_pods()
-    judged.wait(60)
-    judged.reconcile()
+    judged.reconcile(after=60)
     assert len(judged.status.errors) == 1
     assert {"cifar-launcher", "cifar-worker-0", "cifar-worker-1"} == set(judged.pods)
 

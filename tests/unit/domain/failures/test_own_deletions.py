@@ -11,15 +11,14 @@ from horovodjob_operator.domain import names
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.pods.observed import Refusal
 from horovodjob_operator.domain.pods.pod import Pod
-from unit.domain.fake_cluster import FakeCluster, phase_of, training_job
+from unit.domain.fake_cluster import FakeCluster, new_cluster, phase_of, running_cluster, training_job
 
 UNFORGIVING: dict[str, Any] = {"runPolicy": {"onWorkerLoss": "Fail", "backoffLimit": 0}}
 
 
 def refused_job(created: int, **spec: Any) -> FakeCluster:
     """A job that has some of its pods when the API server refuses the next one."""
-    cluster = FakeCluster(training_job(**(UNFORGIVING | spec)))
-    cluster.reconcile()
+    cluster = new_cluster(**(UNFORGIVING | spec))
     cluster.pods = dict(sorted(cluster.pods.items())[:created])
     cluster.schedule_pods()
     cluster.refusal = Refusal(Reason.WAITING_FOR_NODES, "exceeded quota", cluster.now + timedelta(seconds=5))
@@ -92,8 +91,7 @@ def test_a_job_that_is_suspended_again_before_its_resumption_is_written_has_no_l
 @pytest.mark.parametrize("changed", ["spec_hash", "secret_names"])
 @pytest.mark.parametrize("die_after", [None, 0, 1, 2])
 def test_pods_that_another_release_of_the_operator_created_are_no_evidence(changed: str, die_after: int | None) -> None:
-    cluster = FakeCluster(training_job(**UNFORGIVING))
-    cluster.reconcile()
+    cluster = new_cluster(**UNFORGIVING)
     del cluster.pods["cifar-launcher"]
     cluster.schedule_pods()
     other = {"spec_hash": "other", "secret_names": ("other",)}[changed]
@@ -105,24 +103,14 @@ def test_pods_that_another_release_of_the_operator_created_are_no_evidence(chang
     assert_no_consequences(cluster)
 
 
-def scaled_down_and_up(cluster: FakeCluster) -> None:
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_a_worker_of_an_elastic_job_that_was_scaled_down_is_not_lost_when_it_is_scaled_up_again(is_ended: bool) -> None:
+    cluster = running_cluster(elastic={"minReplicas": 1, "maxReplicas": 4})
     cluster.scale(1)
     cluster.reconcile()
     assert cluster.pods["cifar-worker-1"].is_terminating
     cluster.scale(2)
     cluster.reconcile()
-
-
-def elastic_job() -> FakeCluster:
-    cluster = FakeCluster(training_job(elastic={"minReplicas": 1, "maxReplicas": 4}))
-    cluster.start()
-    return cluster
-
-
-@pytest.mark.parametrize("is_ended", [False, True])
-def test_a_worker_of_an_elastic_job_that_was_scaled_down_is_not_lost_when_it_is_scaled_up_again(is_ended: bool) -> None:
-    cluster = elastic_job()
-    scaled_down_and_up(cluster)
     if is_ended:
         end_terminating_pods(cluster)
     cluster.reconcile()

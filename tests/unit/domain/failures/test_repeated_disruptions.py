@@ -4,9 +4,7 @@ from datetime import timedelta
 
 from horovodjob.api.constants import Phase, Reason
 from horovodjob_operator.domain.checks.backoff import restart_at
-from horovodjob_operator.domain.plan import plan_for
-from horovodjob_operator.domain.status import next_status
-from unit.domain.fake_cluster import FakeCluster, training_job
+from unit.domain.fake_cluster import FakeCluster, new_cluster, running_cluster, training_job
 
 PLUGIN = "Pod was rejected: Allocate failed due to device plugin is broken"
 REJECTION = f"Evicted: worker 1 was rejected by node node1: {PLUGIN}"
@@ -27,7 +25,7 @@ def restart_delay(cluster: FakeCluster) -> float:
     cluster.now = at - timedelta(seconds=1)
     cluster.reconcile()
     assert "cifar-launcher" not in cluster.pods
-    assert plan_for(cluster.context, next_status(cluster.context)[1]).requeue_at == at
+    assert cluster.next_plan().requeue_at == at
     cluster.now = at
     cluster.reconcile()
     assert "cifar-launcher" in cluster.pods
@@ -35,8 +33,7 @@ def restart_delay(cluster: FakeCluster) -> float:
 
 
 def test_the_delay_grows_with_disruptions_that_repeat_and_the_status_counts_them() -> None:
-    cluster = FakeCluster(training_job())
-    cluster.reconcile()
+    cluster = new_cluster()
     delays, messages = [], []
     for _ in range(12):
         cluster.wait(2)
@@ -77,16 +74,14 @@ def test_failures_and_disruptions_in_turns_have_the_delay_of_the_failures() -> N
     for _ in range(3):
         cluster.start()
         cluster.end_container("cifar-launcher", 1)
-        cluster.wait(3)
-        cluster.reconcile()
+        cluster.reconcile(after=3)
         assert "in a row" not in cluster.message
         delays += [restart_delay(cluster), evict_after(cluster, 5)]
     assert delays == [10, 10, 20, 20, 40, 40]
 
 
 def test_a_worker_of_an_elastic_job_is_replaced_after_a_delay_if_its_disruptions_repeat() -> None:
-    cluster = FakeCluster(training_job(elastic={"minReplicas": 1}))
-    cluster.start()
+    cluster = running_cluster(elastic={"minReplicas": 1})
     delays = []
     for number in range(4):
         cluster.wait(2)
@@ -94,7 +89,7 @@ def test_a_worker_of_an_elastic_job_is_replaced_after_a_delay_if_its_disruptions
         lost_at = cluster.now
         cluster.remove_terminating_pods()
         cluster.reconcile()
-        at = plan_for(cluster.context, next_status(cluster.context)[1]).requeue_at
+        at = cluster.next_plan().requeue_at
         assert at is not None
         assert cluster.message.endswith(f"disruption in a row, {REJECTION}") == (number > 0)
         assert "cifar-worker-1" not in cluster.pods
@@ -107,46 +102,43 @@ def test_a_worker_of_an_elastic_job_is_replaced_after_a_delay_if_its_disruptions
 
 
 def test_a_worker_of_an_elastic_job_does_not_wait_for_the_delay_of_another() -> None:
-    cluster = FakeCluster(training_job(worker={"replicas": 3, "gpus": 0}, elastic={"minReplicas": 1}))
-    cluster.start()
+    cluster = running_cluster(worker={"replicas": 3, "gpus": 0}, elastic={"minReplicas": 1})
     for _ in range(2):
         cluster.wait(2)
         reject(cluster)
         cluster.remove_terminating_pods()
-        cluster.wait(1)
-        cluster.reconcile()
+        cluster.reconcile(after=1)
     cluster.update_pod("cifar-worker-2", is_terminating=True)
     cluster.reconcile()
     cluster.remove_terminating_pods()
-    cluster.wait(1)
-    cluster.reconcile()
+    cluster.reconcile(after=1)
     assert {"cifar-worker-1", "cifar-worker-2"} & set(cluster.pods) == {"cifar-worker-2"}
 
 
 def test_an_error_from_a_clock_that_was_ahead_delays_no_attempt() -> None:
     ahead = timedelta(days=400)
-    cluster = FakeCluster(training_job())
-    cluster.start()
+    cluster = running_cluster()
     cluster.now += ahead
     cluster.end_container("cifar-launcher", 1)
-    cluster.wait(15)
-    cluster.reconcile()
+    cluster.reconcile(after=15)
     cluster.remove_terminating_pods()
     cluster.now -= ahead  # another replica, with the correct clock
     cluster.reconcile()
     assert "cifar-launcher" in cluster.pods
 
 
-def test_an_older_error_from_a_clock_that_was_ahead_delays_no_replacement_of_a_worker() -> None:
-    cluster = FakeCluster(training_job(elastic={"minReplicas": 1, "maxReplicas": 4}))
-    cluster.start()
+def test_an_older_error_from_a_clock_that_was_ahead_delays_no_replacement_and_hides_no_later_loss() -> None:
+    cluster = running_cluster(elastic={"minReplicas": 1, "maxReplicas": 4})
     cluster.now += timedelta(hours=1)
     lose(cluster, "cifar-worker-1")
     cluster.now -= timedelta(hours=1)
     lose(cluster, "cifar-worker-0")  # with the correct clock: the last error is credible
-    cluster.wait(20)
-    cluster.reconcile()
+    cluster.reconcile(after=20)
     assert {"cifar-worker-0", "cifar-worker-1"} <= cluster.pods.keys()
+    cluster.schedule_pods()
+    cluster.reconcile()
+    lose(cluster, "cifar-worker-1")
+    assert [error.pod for error in cluster.status.errors] == [f"cifar-worker-{index}" for index in (1, 0, 1)]
 
 
 def lose(cluster: FakeCluster, name: str) -> None:
@@ -154,21 +146,6 @@ def lose(cluster: FakeCluster, name: str) -> None:
     cluster.update_pod(name, is_terminating=True)
     cluster.reconcile()
     cluster.remove_terminating_pods()
-
-
-def test_a_worker_that_is_lost_again_is_reported_although_an_error_has_a_later_time() -> None:
-    cluster = FakeCluster(training_job(elastic={"minReplicas": 1, "maxReplicas": 4}))
-    cluster.start()
-    cluster.now += timedelta(hours=1)
-    lose(cluster, "cifar-worker-1")
-    cluster.now -= timedelta(hours=1)
-    for _ in range(2):
-        cluster.reconcile()
-        cluster.wait(2)
-    cluster.schedule_pods()
-    cluster.reconcile()
-    lose(cluster, "cifar-worker-1")
-    assert [error.pod for error in cluster.status.errors] == ["cifar-worker-1"] * 2
 
 
 def test_times_of_a_clock_that_was_ahead_delay_no_timeout() -> None:
@@ -180,8 +157,7 @@ def test_times_of_a_clock_that_was_ahead_delay_no_timeout() -> None:
         cluster.update_pod(name, created_at=cluster.now)
     cluster.schedule_pods(at_most=2)
     cluster.reconcile()
-    cluster.wait(61)
-    cluster.reconcile()
+    cluster.reconcile(after=61)
     assert cluster.status.errors[-1].reason == Reason.SCHEDULING_TIMEOUT
 
 
@@ -190,8 +166,7 @@ def test_an_error_from_a_clock_that_was_ahead_delays_no_attempt_after_a_scheduli
     cluster.now += timedelta(hours=1)
     cluster.reconcile()
     cluster.schedule_pods(at_most=2)
-    cluster.wait(61)
-    cluster.reconcile()
+    cluster.reconcile(after=61)
     cluster.remove_terminating_pods()
     cluster.now -= timedelta(hours=1)
     cluster.reconcile()

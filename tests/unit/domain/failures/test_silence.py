@@ -16,7 +16,7 @@ from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.silence import Heartbeat, Silence, silence
 from horovodjob_operator.domain.stall_report import StallReport
 from unit.domain.failures.test_stalls import MESSAGE, progressing, report
-from unit.domain.fake_cluster import NOON, FakeCluster, training_job
+from unit.domain.fake_cluster import NOON, FakeCluster, running_cluster
 
 WITHIN = 300.0
 TEXT = (
@@ -27,8 +27,7 @@ TEXT = (
 
 @pytest.fixture
 def running() -> FakeCluster:
-    cluster = FakeCluster(training_job(runPolicy={"progressDeadlineSeconds": 60}))
-    cluster.start()
+    cluster = running_cluster(runPolicy={"progressDeadlineSeconds": 60})
     cluster.update_pod("cifar-worker-0", node="node-0")
     return cluster
 
@@ -62,8 +61,7 @@ def resume(cluster: FakeCluster) -> None:
 
 def end_attempt(cluster: FakeCluster) -> None:
     cluster.end_container("cifar-launcher", 1)
-    cluster.wait(60)
-    cluster.reconcile()
+    cluster.reconcile(after=60)
 
 
 NO_SILENCES: dict[str, tuple[dict[str, Any], Callable[[FakeCluster], object]]] = {
@@ -101,8 +99,7 @@ def test_a_silence_makes_the_progress_unknown_and_ends_nothing(running: FakeClus
     running.reconcile()
     before = running.status
     running.silence = Silence(running.pods["cifar-worker-0"], NOON)
-    running.wait(7200)
-    running.reconcile()
+    running.reconcile(after=7200)
     assert running.status.phase is Phase.RUNNING
     assert progressing(running) == ("Unknown", "NoReports", TEXT)
     assert events_between(running.job, before, running.status) == ()

@@ -11,7 +11,7 @@ from horovodjob_operator.domain.progress_report import ProgressReport
 from horovodjob_operator.domain.resources.parts.environment import environment
 from horovodjob_operator.domain.stall_report import StallReport, parse_stall
 from horovodjob_operator.domain.status import Urgency, urgency
-from unit.domain.fake_cluster import FakeCluster, training_job
+from unit.domain.fake_cluster import FakeCluster, running_cluster, training_job
 
 STALL: dict[str, Any] = {
     "since": "2026-11-26T14:32:10Z",
@@ -34,8 +34,7 @@ def report(attempt: int = 1, **fields: Any) -> StallReport:
 
 @pytest.fixture
 def running() -> FakeCluster:
-    cluster = FakeCluster(training_job(runPolicy={"progressDeadlineSeconds": 600}))
-    cluster.start()
+    cluster = running_cluster(runPolicy={"progressDeadlineSeconds": 600})
     cluster.update_pod("cifar-worker-1", node="node-1")
     return cluster
 
@@ -103,8 +102,7 @@ def test_at_the_deadline_the_attempt_ends_and_the_job_restarts(running: FakeClus
 
 
 def test_a_report_of_the_end_is_ignored_without_a_deadline() -> None:
-    cluster = FakeCluster(training_job())
-    cluster.start()
+    cluster = running_cluster()
     cluster.stall_report = report(isOver=True)
     cluster.reconcile()
     assert cluster.status.phase is Phase.RUNNING
@@ -122,8 +120,7 @@ def test_an_end_at_the_deadline_while_there_was_no_operator_is_known_by_the_log(
     sentence = "no step since 14:32:10Z: rank 1 on cifar-worker-1 is stopped; the attempt ends after 600 s"
     log = f"[1,0]<stderr>:horovodjob: ProgressDeadlineExceeded: {sentence}\nmpirun noticed that process rank 0 ended"
     running.end_container("cifar-launcher", 137, message=log)
-    running.wait(60)
-    running.reconcile()
+    running.reconcile(after=60)
     assert (running.status.phase, running.status.restarts) == (Phase.RESTARTING, 1)
     assert running.status.errors[-1].reason == Reason.PROGRESS_DEADLINE_EXCEEDED
     assert sentence in running.status.errors[-1].message

@@ -4,21 +4,19 @@ from datetime import timedelta
 
 import pytest
 
-from horovodjob.api.constants import Phase, Reason
+from horovodjob.api.constants import ConditionType, Phase, Reason
 from horovodjob_operator.domain.checks.backoff import requeue_at
-from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.pods.observed import KubeletEventReason, KubeletWarning
 from horovodjob_operator.domain.pods.pod import ContainerWaiting
-from horovodjob_operator.domain.status import next_status
-from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
+from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, running_cluster, training_job
 
 WORKER = "cifar-worker-1"
 MISSING = 'secret "x" not found'
 CAUSES = {
-    "CreateContainerConfigError": MISSING,
-    "CreateContainerError": MISSING,
-    "ImagePullBackOff": f"cannot get image trainer: {MISSING}",
-    "FailedMount": f"cannot mount its volumes: {MISSING}",
+    "CreateContainerConfigError": (Reason.INVALID_SPEC, MISSING),
+    "CreateContainerError": (Reason.INVALID_SPEC, MISSING),
+    "ImagePullBackOff": (Reason.IMAGE_PULL_FAILED, f"cannot get image trainer: {MISSING}"),
+    "FailedMount": (Reason.STORAGE_UNAVAILABLE, f"cannot mount its volumes: {MISSING}"),
 }
 
 
@@ -35,35 +33,35 @@ def block(cluster: FakeCluster, cause: str) -> None:
     cluster.reconcile()
 
 
-def planned_requeue(cluster: FakeCluster) -> object:
-    return plan_for(cluster.context, next_status(cluster.context)[1]).requeue_at
-
-
 @pytest.mark.parametrize("cause", CAUSES)
 def test_a_job_with_a_pod_that_cannot_start_frees_its_nodes_and_runs_when_the_cause_is_removed(cause: str) -> None:
     cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 15}))
     block(cluster, cause)
-    assert (phase_of(cluster), planned_requeue(cluster)) == (Phase.STARTING, NOON + timedelta(seconds=15))
-    cluster.wait(14)
-    cluster.reconcile()
+    reason, text = CAUSES[cause]
+    assert (phase_of(cluster), cluster.next_plan().requeue_at) == (Phase.STARTING, NOON + timedelta(seconds=15))
+    ready, stalled = (cluster.condition(type_) for type_ in (ConditionType.READY, ConditionType.STALLED))
+    assert (ready.reason, len(cluster.status.errors)) == (reason, 1)
+    assert ready.message == f"pod {WORKER}{':' if reason is Reason.INVALID_SPEC else ''} {text}"
+    assert stalled.status == ("False" if reason is Reason.IMAGE_PULL_FAILED else "True"), "a registry can recover"
+    cluster.reconcile(after=14)
     assert not any(pod.is_terminating for pod in cluster.pods.values())
-    cluster.wait(1)
-    cluster.reconcile()
+    cluster.reconcile(after=1)
     assert all(pod.is_terminating for pod in cluster.pods.values())
     at = requeue_at(cluster.job, cluster.now)
     assert at is not None
     assert cluster.message == (
-        f"pod {WORKER} could not start for scheduling.timeoutSeconds, 15 s: {CAUSES[cause]}; "
+        f"pod {WORKER} could not start for scheduling.timeoutSeconds, 15 s: {text}; "
         f"all pods are deleted, and created again at {at:%H:%M:%SZ}"
     )
     error = cluster.status.errors[-1]
     assert (phase_of(cluster), error.reason, error.pod) == (Phase.QUEUED, Reason.SCHEDULING_TIMEOUT, WORKER)
     cluster.remove_terminating_pods()
     cluster.reconcile()
-    assert (len(cluster.pods), planned_requeue(cluster)) == (0, at)
+    assert (len(cluster.pods), cluster.next_plan().requeue_at) == (0, at)
     cluster.now, cluster.kubelet_warning = at, None
     cluster.start()
     assert (phase_of(cluster), cluster.status.attempt, cluster.status.restarts) == (Phase.RUNNING, 2, 0)
+    assert cluster.condition(ConditionType.STALLED).status == "False"
 
 
 def test_the_time_is_that_of_the_first_error_if_another_pod_cannot_start_later() -> None:
@@ -73,7 +71,7 @@ def test_the_time_is_that_of_the_first_error_if_another_pod_cannot_start_later()
     other = ContainerWaiting("worker", "CreateContainerConfigError", "no")
     cluster.update_pod("cifar-worker-0", phase="Pending", waiting=other)
     cluster.reconcile()
-    assert planned_requeue(cluster) == NOON + timedelta(seconds=15)
+    assert cluster.next_plan().requeue_at == NOON + timedelta(seconds=15)
 
 
 @pytest.mark.parametrize(
@@ -96,12 +94,10 @@ def test_a_start_without_an_error_has_the_limit_of_scheduling_and_preparation(
     cluster.update_pod(WORKER, phase="Pending", address="", has_pending_container=True)
     cluster.update_pod("cifar-worker-0", is_ready=True)
     cluster.reconcile()
-    assert plan_for(cluster.context, next_status(cluster.context)[1]).requeue_at == NOON + timedelta(seconds=limit)
-    cluster.wait(limit - 1)
-    cluster.reconcile()
+    assert cluster.next_plan().requeue_at == NOON + timedelta(seconds=limit)
+    cluster.reconcile(after=limit - 1)
     assert (phase_of(cluster), cluster.status.attempt) == (Phase.STARTING, 1)
-    cluster.wait(1)
-    cluster.reconcile()
+    cluster.reconcile(after=1)
     assert (phase_of(cluster), cluster.status.attempt) == (Phase.QUEUED, 2)
     assert f"the ranks did not start for {text}" in cluster.status.errors[-1].message
     assert cluster.status.restarts == cluster.status.preemptions == 0
@@ -109,22 +105,17 @@ def test_a_start_without_an_error_has_the_limit_of_scheduling_and_preparation(
 
 
 def test_the_ranks_of_a_restarted_attempt_have_the_whole_limit_although_its_workers_remain() -> None:
-    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 600}))
-    cluster.start()
+    cluster = running_cluster(scheduling={"timeoutSeconds": 600})
     cluster.wait(10_000)
     cluster.end_container("cifar-launcher", 1)
     cluster.reconcile()
-    cluster.wait(10)
-    cluster.reconcile()
+    cluster.reconcile(after=10)
     cluster.remove_terminating_pods()
-    cluster.wait(10)
-    cluster.reconcile()
+    cluster.reconcile(after=10)
     cluster.schedule_pods()
-    cluster.wait(599)
-    cluster.reconcile()
+    cluster.reconcile(after=599)
     assert (phase_of(cluster), cluster.status.attempt) == (Phase.STARTING, 2)
-    cluster.wait(1)
-    cluster.reconcile()
+    cluster.reconcile(after=1)
     assert (phase_of(cluster), cluster.status.attempt) == (Phase.QUEUED, 3)
 
 
@@ -140,6 +131,5 @@ def test_a_pod_that_terminates_is_not_reported_as_one_that_cannot_start() -> Non
     cluster = FakeCluster(training_job())
     block(cluster, "ImagePullBackOff")
     cluster.update_pod(WORKER, is_terminating=True, deletion_timestamp=cluster.now)
-    cluster.wait(10)
-    cluster.reconcile()
+    cluster.reconcile(after=10)
     assert cluster.message.startswith(f"waiting for pod {WORKER} to terminate, which node node1 should have")

@@ -1,34 +1,20 @@
 """Workers without a started container, and workers that the launcher can no longer reach."""
 
 import json
-from typing import Any
 
 import pytest
 
 from horovodjob.api.constants import ConditionType, Phase, Reason, Role
-from horovodjob_operator.domain.pods.pod import Pod
-from horovodjob_operator.domain.pods.pod_facts import owned_pod
-from unit.domain.fake_cluster import FakeCluster, training_job
-
-
-def facts(role: Role, **status: Any) -> Pod:
-    """The facts of a pod with this status."""
-    labels = {"horovodjob.dev/job": "cifar", "horovodjob.dev/role": role}
-    labels |= {"horovodjob.dev/replica-index": "0", "horovodjob.dev/attempt": "1"}
-    metadata = {"name": f"cifar-{role}", "namespace": "team", "uid": "u", "labels": labels}
-    seen = owned_pod({"metadata": metadata, "status": status})
-    assert seen is not None
-    return seen.pod
+from unit.domain.fake_cluster import FakeCluster, new_cluster, running_cluster
+from unit.domain.lifecycle.test_main_container import pod
 
 
 @pytest.mark.parametrize("sidecar", ["waiting", "running"])
 def test_a_worker_is_no_host_while_init_containers_run_or_its_image_is_pulled(sidecar: str) -> None:
     def container_pending(state: str) -> bool:
-        containers = [{"name": "proxy", "state": {sidecar: {}}}, {"name": "worker", "state": {state: {}}}]
-        return facts(Role.WORKER, phase="Pending", containerStatuses=containers).has_pending_container
+        return pod(Role.WORKER, {"state": {state: {}}}, {"state": {sidecar: {}}}, phase="Pending").has_pending_container
 
-    cluster = FakeCluster(training_job())
-    cluster.reconcile()
+    cluster = new_cluster()
     cluster.schedule_pods()
     cluster.update_pod("cifar-worker-1", has_pending_container=container_pending("waiting"))
     cluster.reconcile()
@@ -36,12 +22,6 @@ def test_a_worker_is_no_host_while_init_containers_run_or_its_image_is_pulled(si
     cluster.update_pod("cifar-worker-1", has_pending_container=container_pending("running"))
     cluster.reconcile()
     assert cluster.pods["cifar-launcher"].hosts.count("slots=1") == 2
-
-
-def launched(**spec: Any) -> FakeCluster:
-    cluster = FakeCluster(training_job(**spec))
-    cluster.start()
-    return cluster
 
 
 def fail(cluster: FakeCluster, *unreachable: str, **report: str) -> None:
@@ -55,13 +35,11 @@ def deleted(cluster: FakeCluster) -> set[str]:
 
 
 def test_a_worker_that_the_launcher_cannot_reach_counts_as_a_disruption_and_is_replaced() -> None:
-    cluster = launched(runPolicy={"backoffLimit": 0})
+    cluster = running_cluster(runPolicy={"backoffLimit": 0})
     fail(cluster, "cifar-worker-1")
-    cluster.wait(9)
-    cluster.reconcile()
+    cluster.reconcile(after=9)
     assert cluster.status.phase is Phase.RUNNING, "the kubelet may be about to report why"
-    cluster.wait(1)
-    cluster.reconcile()
+    cluster.reconcile(after=1)
     assert (cluster.status.phase, cluster.status.restarts, cluster.status.preemptions) == (Phase.RESTARTING, 0, 1)
     (error,) = cluster.status.errors
     message = f"the launcher cannot reach worker 1 at {cluster.pods['cifar-worker-1'].address} on node node1"
@@ -74,8 +52,7 @@ def test_a_worker_that_the_launcher_cannot_reach_counts_as_a_disruption_and_is_r
     assert deleted(cluster) == {"cifar-launcher", "cifar-worker-1"}
     kept = cluster.pods["cifar-worker-0"].uid
     del cluster.pods["cifar-launcher"]
-    cluster.wait(60)
-    cluster.reconcile()
+    cluster.reconcile(after=60)
     assert (cluster.pods["cifar-launcher"].attempt, cluster.pods["cifar-launcher"].hosts) == (2, "")
     cluster.remove_terminating_pods()
     cluster.start()
@@ -85,10 +62,9 @@ def test_a_worker_that_the_launcher_cannot_reach_counts_as_a_disruption_and_is_r
 
 @pytest.mark.parametrize("die_after", range(5))
 def test_all_unreachable_workers_are_deleted_by_an_operator_that_dies_at_any_write(die_after: int) -> None:
-    cluster = launched()
+    cluster = running_cluster()
     fail(cluster, "cifar-worker-0", "cifar-worker-1")
-    cluster.wait(10)
-    cluster.reconcile(die_after=die_after)
+    cluster.reconcile(after=10, die_after=die_after)
     for name in deleted(cluster) - {"cifar-worker-0", "cifar-worker-1"}:
         del cluster.pods[name]
     cluster.reconcile()
@@ -97,16 +73,15 @@ def test_all_unreachable_workers_are_deleted_by_an_operator_that_dies_at_any_wri
 
 
 def test_an_unreachable_worker_fails_the_job_if_the_policy_is_fail() -> None:
-    cluster = launched(runPolicy={"onWorkerLoss": "Fail"})
+    cluster = running_cluster(runPolicy={"onWorkerLoss": "Fail"})
     fail(cluster, "cifar-worker-1")
-    cluster.wait(10)
-    cluster.reconcile()
+    cluster.reconcile(after=10)
     failed = cluster.condition(ConditionType.FAILED)
     assert (cluster.status.phase, failed.reason) == (Phase.FAILED, Reason.NODE_LOST)
 
 
 def test_a_worker_that_ended_by_itself_is_no_disruption() -> None:
-    cluster = launched()
+    cluster = running_cluster()
     fail(cluster, "cifar-worker-1")
     cluster.wait(9)
     cluster.end_container("cifar-worker-1", 137, "OOMKilled")
@@ -122,10 +97,9 @@ def test_a_worker_that_ended_by_itself_is_no_disruption() -> None:
     ],
 )
 def test_a_launcher_that_names_no_worker_of_the_job_has_failed(words: str, message: str) -> None:
-    cluster = launched()
+    cluster = running_cluster()
     cluster.end_container("cifar-launcher", 1, "Error", words)
-    cluster.wait(11)
-    cluster.reconcile()
+    cluster.reconcile(after=11)
     error = cluster.status.errors[-1]
     assert (error.reason, error.message, cluster.status.restarts) == (Reason.RANK_FAILED, message, 1)
     assert deleted(cluster) == {"cifar-launcher"}
@@ -135,18 +109,16 @@ def test_a_launcher_that_names_no_worker_of_the_job_has_failed(words: str, messa
 def test_a_worker_without_ssh_is_a_disruption_if_its_node_does_not_report(
     not_ready: bool, reason: str, restarts: int
 ) -> None:
-    cluster = launched()
+    cluster = running_cluster()
     cluster.update_pod("cifar-worker-1", has_unready_node=not_ready)
     fail(cluster, reason="SshUnavailable", message="worker 10.0.0.2 did not answer")
-    cluster.wait(3)
-    cluster.reconcile()
+    cluster.reconcile(after=3)
     assert (cluster.status.errors[-1].reason, cluster.status.restarts) == (reason, restarts)
     assert ("cifar-worker-1" in deleted(cluster)) == not_ready
 
 
 def test_the_address_of_a_worker_whose_node_does_not_report_is_not_published() -> None:
-    cluster = FakeCluster(training_job())
-    cluster.reconcile()
+    cluster = new_cluster()
     cluster.schedule_pods()
     cluster.update_pod("cifar-worker-1", has_unready_node=True)
     cluster.reconcile()
@@ -158,7 +130,7 @@ def test_the_address_of_a_worker_whose_node_does_not_report_is_not_published() -
 
 
 def test_ranks_of_an_elastic_job_continue_while_a_node_does_not_report() -> None:
-    cluster = launched(elastic={"minReplicas": 1, "maxReplicas": 3})
+    cluster = running_cluster(elastic={"minReplicas": 1, "maxReplicas": 3})
     cluster.update_pod("cifar-worker-1", has_unready_node=True, is_ready=False)
     cluster.reconcile()
     assert cluster.pods["cifar-launcher"].hosts.count("slots=1") == 2
@@ -178,4 +150,4 @@ def test_the_node_controller_makes_a_pod_unready_without_a_reason(
     ready: dict[str, str], containers_ready: str, not_ready: bool
 ) -> None:
     conditions = [{"type": "Ready", **ready}, {"type": "ContainersReady", "status": containers_ready}]
-    assert facts(Role.WORKER, conditions=conditions).has_unready_node is not_ready
+    assert pod(Role.WORKER, {}, conditions=conditions).has_unready_node is not_ready

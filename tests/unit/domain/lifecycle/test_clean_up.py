@@ -3,26 +3,15 @@
 import pytest
 
 from horovodjob.api.constants import ConditionType, Phase, Reason
-from horovodjob_operator.domain.plan import MAX_KEPT_WORKERS, Plan, plan_for
-from horovodjob_operator.domain.pods.pod_facts import owned_pod
-from horovodjob_operator.domain.status import next_status
-from unit.domain.fake_cluster import FakeCluster, phase_of, training_job
+from horovodjob_operator.domain.plan import MAX_KEPT_WORKERS
+from unit.domain.fake_cluster import FakeCluster, new_cluster, phase_of, running_cluster
 
 LAUNCHER, WORKERS = "cifar-launcher", ["cifar-worker-0", "cifar-worker-1", "cifar-worker-2"]
 
 
 def running_job(policy: str, replicas: int = 3) -> FakeCluster:
     run_policy = {"cleanPodPolicy": policy, "backoffLimit": 0}
-    cluster = FakeCluster(training_job(worker={"replicas": replicas, "gpus": 0}, runPolicy=run_policy))
-    cluster.start()
-    return cluster
-
-
-def next_plan(cluster: FakeCluster) -> Plan:
-    """The plan after the status is written."""
-    while (status := next_status(cluster.context)[0]) != cluster.status:
-        cluster.job = cluster.job.model_copy(update={"status": status})
-    return plan_for(cluster.context, next_status(cluster.context)[1])
+    return running_cluster(worker={"replicas": replicas, "gpus": 0}, runPolicy=run_policy)
 
 
 def pods_left(cluster: FakeCluster) -> set[str]:
@@ -34,11 +23,11 @@ def pods_left(cluster: FakeCluster) -> set[str]:
 def test_a_failed_worker_keeps_its_pod_and_log_when_the_others_are_deleted() -> None:
     cluster = running_job("Running")
     cluster.end_container("cifar-worker-1", 1)
-    plan = next_plan(cluster)
+    plan = cluster.next_plan()
     assert (plan.delete_workers, plan.keep_workers, plan.delete_pods) == (True, (1,), frozenset()), "one request"
     assert pods_left(cluster) == {LAUNCHER, "cifar-worker-1"}
     assert cluster.pods[LAUNCHER].is_stopping
-    assert not next_plan(cluster).delete_workers
+    assert not cluster.next_plan().delete_workers
     assert (phase_of(cluster), cluster.status.replica_statuses.worker.failed) == (Phase.FAILED, 1)
 
 
@@ -46,25 +35,7 @@ def test_at_most_a_hundred_workers_are_kept() -> None:
     cluster = running_job("Running", replicas=MAX_KEPT_WORKERS + 20)
     for index in range(1, MAX_KEPT_WORKERS + 20):
         cluster.end_container(f"cifar-worker-{index}", 1)
-    assert next_plan(cluster).keep_workers == tuple(range(1, MAX_KEPT_WORKERS + 1))
-
-
-def test_a_worker_has_ended_when_its_container_has() -> None:
-    labels = {"horovodjob.dev/job": "cifar", "horovodjob.dev/role": "worker"}
-    labels |= {"horovodjob.dev/replica-index": "1", "horovodjob.dev/attempt": "1"}
-    ended = {"name": "worker", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
-    status = {"phase": "Running", "containerStatuses": [ended, {"name": "proxy", "state": {"running": {}}}]}
-    seen = owned_pod(
-        {"metadata": {"name": "cifar-worker-1", "namespace": "team", "uid": "u", "labels": labels}, "status": status}
-    )
-    assert seen is not None
-    cluster = running_job("Running")
-    facts = seen.pod
-    cluster.update_pod(
-        facts.name, phase=facts.phase, termination=facts.termination, has_running_sidecars=facts.has_running_sidecars
-    )
-    assert pods_left(cluster) == {LAUNCHER, facts.name}
-    assert cluster.pods[facts.name].is_stopping, "its sidecars do not keep the node"
+    assert cluster.next_plan().keep_workers == tuple(range(1, MAX_KEPT_WORKERS + 1))
 
 
 @pytest.mark.parametrize("policy", ["Running", "All"])
@@ -102,8 +73,7 @@ def test_with_the_policy_none_a_terminated_job_stops_its_pods_and_keeps_them(end
 
 @pytest.mark.parametrize("policy", ["Running", "All", "None"])
 def test_a_terminated_job_deletes_the_pods_that_have_no_node(policy: str) -> None:
-    cluster = FakeCluster(training_job(runPolicy={"cleanPodPolicy": policy}))
-    cluster.reconcile()
+    cluster = new_cluster(runPolicy={"cleanPodPolicy": policy})
     cluster.edit_run_policy(terminate=True)
     assert pods_left(cluster) == set()
     cluster.reconcile()

@@ -12,7 +12,7 @@ from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.pods.observed import Refusal
 from horovodjob_operator.domain.status import next_status
-from unit.domain.fake_cluster import FakeCluster, training_job
+from unit.domain.fake_cluster import FakeCluster, running_cluster, training_job
 
 LAUNCHER = "cifar-launcher"
 
@@ -57,8 +57,7 @@ def test_an_elastic_job_gets_more_workers_while_it_runs(running: FakeCluster) ->
 
 def test_scaling_down_publishes_the_hosts_before_it_deletes_the_last_workers(running: FakeCluster) -> None:
     running.scale(1)
-    outcome = next_status(running.context)[1]
-    first = plan_for(running.context, outcome)
+    first = running.next_plan()
     assert (first.publish_hosts, first.delete_pods) == (True, frozenset())
     running.reconcile()
     assert hosts(running) == addresses(running, 0)
@@ -83,8 +82,7 @@ def test_a_disrupted_worker_is_replaced_after_a_second_and_the_ranks_continue(ru
     running.reconcile()
     assert hosts(running) == addresses(running, 0)
     running.remove_terminating_pods()
-    running.wait(1)
-    running.reconcile()
+    running.reconcile(after=1)
     assert running.pods[name].node == "", "recreated"
     running.schedule_pods()
     running.reconcile()
@@ -114,11 +112,9 @@ def test_a_worker_that_ends_by_itself_is_replaced_after_a_growing_delay(running:
         running.end_container("cifar-worker-1", 137, "OOMKilled")
         running.reconcile()
         running.remove_terminating_pods()
-        running.wait(delay - 1)
-        running.reconcile()
+        running.reconcile(after=delay - 1)
         assert workers(running) == {"cifar-worker-0"}
-        running.wait(1)
-        running.reconcile()
+        running.reconcile(after=1)
         running.schedule_pods()
         running.reconcile()
         assert hosts(running) == addresses(running, 0, 1)
@@ -127,8 +123,7 @@ def test_a_worker_that_ends_by_itself_is_replaced_after_a_growing_delay(running:
 
 
 def test_more_simultaneous_losses_than_a_status_contains_reach_a_stable_status() -> None:
-    cluster = FakeCluster(training_job(worker={"replicas": 14, "gpus": 0}, elastic={}))
-    cluster.start()
+    cluster = running_cluster(worker={"replicas": 14, "gpus": 0}, elastic={})
     for index in range(1, 14):
         cluster.update_pod(f"cifar-worker-{index}", is_terminating=True)
     cluster.reconcile()
@@ -136,8 +131,7 @@ def test_more_simultaneous_losses_than_a_status_contains_reach_a_stable_status()
     cluster.remove_terminating_pods()
     cluster.reconcile()
     assert len(workers(cluster)) == 1, "the status cannot contain which workers were lost before"
-    cluster.wait(10)
-    cluster.reconcile()
+    cluster.reconcile(after=10)
     assert (cluster.status.phase, len(workers(cluster))) == (Phase.RUNNING, 14)
 
 
@@ -168,8 +162,7 @@ def test_an_elastic_job_waits_for_nodes_below_its_minimum() -> None:
         cluster.update_pod(f"cifar-worker-{index}", unschedulable_message="0/1 nodes are available")
     cluster.reconcile()
     assert (cluster.status.phase, hosts(cluster)) == (Phase.QUEUED, [])
-    cluster.wait(61)
-    cluster.reconcile()
+    cluster.reconcile(after=61)
     assert cluster.status.errors[-1].reason == Reason.SCHEDULING_TIMEOUT
 
 
@@ -185,11 +178,9 @@ def test_an_elastic_job_below_its_minimum_fails_after_the_timeout(policy: str, p
         == "1 worker of the 2 that elastic.minReplicas requires: ranks wait"
     )
     cluster.remove_terminating_pods()
-    cluster.wait(59)
-    cluster.reconcile()
+    cluster.reconcile(after=59)
     assert cluster.status.phase is Phase.RUNNING
-    cluster.wait(2)
-    cluster.reconcile()
+    cluster.reconcile(after=2)
     assert (cluster.status.phase, cluster.status.errors[-1].reason) == (phase, Reason.WORKER_LOST)
     assert "scheduling.timeoutSeconds" in cluster.status.errors[-1].message
 
@@ -200,13 +191,11 @@ def test_a_worker_in_time_ends_the_wait() -> None:
     cluster.update_pod("cifar-worker-1", is_terminating=True)
     cluster.reconcile()
     cluster.remove_terminating_pods()
-    cluster.wait(1)
-    cluster.reconcile()
+    cluster.reconcile(after=1)
     cluster.wait(50)
     cluster.schedule_pods()
     cluster.reconcile()
-    cluster.wait(50)
-    cluster.reconcile()
+    cluster.reconcile(after=50)
     assert cluster.status.phase is Phase.RUNNING
     assert cluster.condition(ConditionType.PREPARED).status == "True"
 
@@ -228,8 +217,7 @@ def test_a_refused_worker_does_not_affect_the_other_workers(running: FakeCluster
 
 
 def test_a_lost_worker_is_reported_once_if_the_clock_of_the_api_server_is_ahead() -> None:
-    cluster = FakeCluster(training_job(elastic={"minReplicas": 1}))
-    cluster.start()
+    cluster = running_cluster(elastic={"minReplicas": 1})
     created_at = cluster.now + timedelta(seconds=30)
     cluster.update_pod("cifar-worker-1", is_terminating=True, created_at=created_at)
     cluster.reconcile()

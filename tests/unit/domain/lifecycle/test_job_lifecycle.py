@@ -5,7 +5,7 @@ import pytest
 from horovodjob.api.constants import ConditionType, Phase
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.status import Urgency, status_with_error, urgency
-from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
+from unit.domain.fake_cluster import NOON, FakeCluster, new_cluster, phase_of, running_cluster, training_job
 
 
 def test_a_successful_job_has_four_phases_and_its_last_status_stays(running: FakeCluster) -> None:
@@ -15,35 +15,25 @@ def test_a_successful_job_has_four_phases_and_its_last_status_stays(running: Fak
     assert running.status.exit_code == 0
     final = running.status
     running.pods.clear()
-    running.wait(9999)
-    running.reconcile()
+    running.reconcile(after=9999)
     assert running.status == final
-
-
-def test_hosts_are_published_when_every_worker_has_an_address() -> None:
-    cluster = FakeCluster(training_job(worker={"replicas": 2, "gpus": 0, "slots": 3}))
-    cluster.reconcile()
-    cluster.update_pod("cifar-worker-1", node="n", address="10.0.0.9")
-    cluster.reconcile()
-    assert cluster.pods["cifar-launcher"].hosts == ""
-    cluster.update_pod("cifar-worker-0", node="n", address="10.0.0.10")
-    cluster.reconcile()
-    assert cluster.pods["cifar-launcher"].hosts == "10.0.0.10 slots=3\n10.0.0.9 slots=3\n"
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_a_launcher_that_hosts_ranks_is_replica_0(replicas: int) -> None:
-    cluster = FakeCluster(training_job(worker={"replicas": replicas, "gpus": 0}, launcher={"asWorker": True}))
-    cluster.reconcile()
+    worker = {"replicas": replicas, "gpus": 0, "slots": 3}
+    cluster = new_cluster(worker=worker, launcher={"asWorker": True})
     workers = [f"cifar-worker-{index}" for index in range(1, replicas)]
     assert set(cluster.pods) == {"cifar-launcher", *workers}
     cluster.update_pod("cifar-launcher", node="n", address="10.0.0.9")
     for name in workers:
         assert cluster.pods["cifar-launcher"].hosts == ""
-        cluster.update_pod(name, node="n", address=f"10.0.1.{name[-1]}", is_ready=True)
+        cluster.update_pod(name, node="n", address=f"10.0.0.{name[-1]}", is_ready=True)
+        cluster.reconcile()
+    addresses = ["10.0.0.9", *(f"10.0.0.{index}" for index in range(1, replicas))]
+    hosts = "".join(f"{address} slots=3\n" for address in addresses)
     cluster.reconcile()
-    addresses = ["10.0.0.9", *(f"10.0.1.{index}" for index in range(1, replicas))]
-    assert cluster.pods["cifar-launcher"].hosts == "".join(f"{address} slots=1\n" for address in addresses)
+    assert cluster.pods["cifar-launcher"].hosts == hosts, "in the order of their ranks"
     cluster.update_pod("cifar-launcher", is_ready=True)
     cluster.reconcile()
     assert (phase_of(cluster), cluster.status.replicas) == (Phase.RUNNING, replicas)
@@ -52,8 +42,7 @@ def test_a_launcher_that_hosts_ranks_is_replica_0(replicas: int) -> None:
 
 @pytest.mark.parametrize(("policy", "left"), [("Running", 1), ("All", 0), ("None", 3)])
 def test_clean_pod_policy_selects_the_pods_to_delete(policy: str, left: int) -> None:
-    cluster = FakeCluster(training_job(runPolicy={"cleanPodPolicy": policy}))
-    cluster.start()
+    cluster = running_cluster(runPolicy={"cleanPodPolicy": policy})
     cluster.end_container("cifar-launcher", 0)
     cluster.reconcile()
     cluster.remove_terminating_pods()
@@ -78,8 +67,7 @@ def test_an_error_before_the_status_of_a_new_spec_is_no_answer_to_that_spec(runn
 
 
 def test_changes_of_counts_alone_are_not_significant() -> None:
-    cluster = FakeCluster(training_job())
-    cluster.reconcile()
+    cluster = new_cluster()
     cluster.schedule_pods()
     cluster.reconcile()
     before = cluster.status

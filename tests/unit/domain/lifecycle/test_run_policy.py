@@ -8,8 +8,7 @@ from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.pods.pod import ContainerTermination, Pod
-from horovodjob_operator.domain.status import next_status
-from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
+from unit.domain.fake_cluster import NOON, FakeCluster, new_cluster, phase_of, running_cluster, training_job
 
 
 def test_suspending_deletes_all_pods_and_resuming_starts_again(running: FakeCluster) -> None:
@@ -39,17 +38,14 @@ def test_a_job_has_one_deadline_however_often_it_is_suspended() -> None:
         cluster.edit_run_policy(suspend=False)
     cluster.start()
     assert (phase_of(cluster), cluster.status.active_seconds) == (Phase.RUNNING, 55)
-    cluster.wait(5)
-    cluster.reconcile()
+    cluster.reconcile(after=5)
     assert cluster.status.conditions[0].reason == Reason.DEADLINE_EXCEEDED
 
 
 def test_a_job_suspended_at_its_deadline_gets_no_pods_again() -> None:
-    cluster = FakeCluster(training_job(runPolicy={"activeDeadlineSeconds": 60}))
-    cluster.start()
+    cluster = running_cluster(runPolicy={"activeDeadlineSeconds": 60})
     cluster.edit_run_policy(suspend=True)
-    cluster.wait(61)
-    cluster.reconcile()
+    cluster.reconcile(after=61)
     cluster.remove_terminating_pods()
     cluster.edit_run_policy(suspend=False)
     cluster.reconcile()
@@ -58,8 +54,7 @@ def test_a_job_suspended_at_its_deadline_gets_no_pods_again() -> None:
 
 
 def test_a_terminated_suspended_job_has_no_start_time() -> None:
-    cluster = FakeCluster(training_job(runPolicy={"suspend": True}))
-    cluster.reconcile()
+    cluster = new_cluster(runPolicy={"suspend": True})
     cluster.edit_run_policy(terminate=True)
     cluster.reconcile()
     assert cluster.phases == [Phase.SUSPENDED, Phase.TERMINATING, Phase.FAILED]
@@ -69,8 +64,7 @@ def test_a_terminated_suspended_job_has_no_start_time() -> None:
 
 
 def test_a_lost_worker_fails_the_job_if_the_policy_is_fail() -> None:
-    cluster = FakeCluster(training_job(runPolicy={"onWorkerLoss": "Fail"}))
-    cluster.start()
+    cluster = running_cluster(runPolicy={"onWorkerLoss": "Fail"})
     cluster.update_pod("cifar-worker-1", is_terminating=True)
     cluster.reconcile()
     failed = cluster.condition(ConditionType.FAILED)
@@ -80,8 +74,7 @@ def test_a_lost_worker_fails_the_job_if_the_policy_is_fail() -> None:
 
 
 def test_a_lost_launcher_does_not_count_as_a_lost_worker() -> None:
-    cluster = FakeCluster(training_job(runPolicy={"onWorkerLoss": "Fail"}))
-    cluster.start()
+    cluster = running_cluster(runPolicy={"onWorkerLoss": "Fail"})
     cluster.update_pod("cifar-launcher", is_terminating=True)
     cluster.reconcile()
     assert phase_of(cluster) is Phase.RESTARTING
@@ -99,13 +92,11 @@ def test_a_finished_job_is_deleted_after_its_ttl(running: FakeCluster) -> None:
 
 
 def test_only_times_that_are_not_over_request_a_reconciliation() -> None:
-    cluster = FakeCluster(training_job(runPolicy={"activeDeadlineSeconds": 600}, scheduling={"timeoutSeconds": 60}))
-    cluster.reconcile()
+    cluster = new_cluster(runPolicy={"activeDeadlineSeconds": 600}, scheduling={"timeoutSeconds": 60})
 
     def requeue_at(launcher: Pod) -> datetime | None:
         cluster.update_pod(launcher.name, phase=launcher.phase, termination=launcher.termination)
-        _, outcome = next_status(cluster.context)
-        return plan_for(cluster.context, outcome).requeue_at
+        return cluster.next_plan().requeue_at
 
     launcher = cluster.pods["cifar-launcher"]
     assert requeue_at(launcher) == NOON + timedelta(seconds=60)

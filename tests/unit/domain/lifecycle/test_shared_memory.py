@@ -4,20 +4,11 @@ from typing import Any
 
 import pytest
 
-from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
 from unit.domain.fake_cluster import training_job
 
 LIMITED = {"replicas": 2, "gpus": 4, "resources": {"limits": {"memory": "112Gi"}}}
-
-
-def worker(job: HorovodJob) -> dict[str, Any]:
-    return worker_pod(job, 0, 1, "")
-
-
-def launcher(job: HorovodJob) -> dict[str, Any]:
-    return launcher_pod(job, 1, "", "")
 
 
 def shared_memory(pod: dict[str, Any]) -> dict[str, Any] | None:
@@ -41,23 +32,21 @@ def shared_memory(pod: dict[str, Any]) -> dict[str, Any] | None:
     ],
 )
 def test_workers_with_gpus_have_half_of_their_memory_limit(spec: dict[str, Any], expected: Any) -> None:
-    assert shared_memory(worker(training_job(**spec))) == expected
+    assert shared_memory(worker_pod(training_job(**spec), 0, 1, "")) == expected
 
 
 def test_a_launcher_has_shared_memory_only_for_ranks() -> None:
-    assert shared_memory(launcher(training_job(worker=LIMITED))) is None
     own = {"asWorker": True, "resources": {"limits": {"memory": "8Gi"}}}
-    for settings, size in (({"asWorker": True}, "57344Mi"), (own, "4096Mi")):
-        found = shared_memory(launcher(training_job(worker=LIMITED, launcher=settings)))
-        assert found == {"medium": "Memory", "sizeLimit": size}
+    for settings, size in (({}, None), ({"asWorker": True}, "57344Mi"), (own, "4096Mi")):
+        found = shared_memory(launcher_pod(training_job(worker=LIMITED, launcher=settings), 1, "", ""))
+        assert found == ({"medium": "Memory", "sizeLimit": size} if size else None)
 
 
 def test_a_volume_of_the_job_at_dev_shm_replaces_the_default() -> None:
     volume = {"name": "mine", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
     mount = {"name": "mine", "mountPath": "/dev/shm/"}
     listed = training_job(worker=LIMITED, volumes=[volume], volumeMounts=[mount])
-    assert shared_memory(worker(listed)) == volume["emptyDir"]
     mount = {"name": "mine", "mountPath": "/dev/shm"}
     template = {"spec": {"volumes": [volume], "containers": [{"name": "worker", "volumeMounts": [mount]}]}}
-    templated = training_job(worker=LIMITED | {"template": template})
-    assert shared_memory(worker(templated)) == volume["emptyDir"]
+    for job in (listed, training_job(worker=LIMITED | {"template": template})):
+        assert shared_memory(worker_pod(job, 0, 1, "")) == volume["emptyDir"]

@@ -10,11 +10,11 @@ from horovodjob.api.constants import ConditionType, Phase, Reason
 from horovodjob_operator.domain.checks.backoff import requeue_at
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.plan import plan_for
-from horovodjob_operator.domain.pods.observed import KubeletEventReason, KubeletWarning, Refusal
+from horovodjob_operator.domain.pods.observed import Refusal
 from horovodjob_operator.domain.pods.pod import ContainerWaiting
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.status import next_status
-from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
+from unit.domain.fake_cluster import FakeCluster, new_cluster, phase_of, training_job
 
 
 def schedule_two_of_three(cluster: FakeCluster) -> None:
@@ -26,11 +26,9 @@ def schedule_two_of_three(cluster: FakeCluster) -> None:
 def test_pods_that_are_not_all_scheduled_are_deleted_and_created_again_later() -> None:
     cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 60}))
     schedule_two_of_three(cluster)
-    cluster.wait(59)
-    cluster.reconcile()
+    cluster.reconcile(after=59)
     assert (phase_of(cluster), cluster.status.attempt) == (Phase.QUEUED, 1)
-    cluster.wait(1)
-    cluster.reconcile()
+    cluster.reconcile(after=1)
     assert all(pod.is_terminating for pod in cluster.pods.values())
     ready = cluster.condition(ConditionType.READY)
     assert ready.reason == Reason.SCHEDULING_TIMEOUT
@@ -51,8 +49,7 @@ def test_the_requeue_delay_increases_and_differs_between_jobs() -> None:
     delays = []
     for _ in range(4):
         schedule_two_of_three(cluster)
-        cluster.wait(60)
-        cluster.reconcile()
+        cluster.reconcile(after=60)
         cluster.remove_terminating_pods()
         until = requeue_at(cluster.job, cluster.now)
         assert until is not None
@@ -64,8 +61,7 @@ def test_the_requeue_delay_increases_and_differs_between_jobs() -> None:
 
 
 def test_running_time_does_not_count_for_the_scheduling_timeout() -> None:
-    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 60}))
-    cluster.reconcile()
+    cluster = new_cluster(scheduling={"timeoutSeconds": 60})
     cluster.schedule_pods()
     cluster.update_pod("cifar-worker-1", address="")
     cluster.reconcile()
@@ -73,31 +69,14 @@ def test_running_time_does_not_count_for_the_scheduling_timeout() -> None:
     del cluster.pods["cifar-worker-1"]
     cluster.reconcile()
     assert (phase_of(cluster), cluster.status.attempt) == (Phase.QUEUED, 1)
-    cluster.wait(59)
-    cluster.reconcile()
+    cluster.reconcile(after=59)
     assert cluster.status.attempt == 1
-    cluster.wait(1)
-    cluster.reconcile()
+    cluster.reconcile(after=1)
     assert cluster.status.attempt == 2
 
 
-def test_an_image_that_cannot_be_pulled_is_reported() -> None:
-    cluster = FakeCluster(training_job())
-    cluster.reconcile()
-    cluster.schedule_pods()
-    cluster.update_pod(
-        "cifar-worker-0", phase="Pending", waiting=ContainerWaiting("worker", "ImagePullBackOff", "no such image")
-    )
-    cluster.reconcile()
-    ready = cluster.condition(ConditionType.READY)
-    assert ready.reason == Reason.IMAGE_PULL_FAILED
-    assert "no such image" in ready.message
-    assert len(cluster.status.errors) == 1
-
-
 def test_an_image_that_runs_as_root_is_reported_with_the_field_that_helps() -> None:
-    cluster = FakeCluster(training_job())
-    cluster.reconcile()
+    cluster = new_cluster()
     message = "container has runAsNonRoot and image will run as root"
     cluster.update_pod(
         "cifar-worker-0", node="n", waiting=ContainerWaiting("worker", "CreateContainerConfigError", message)
@@ -108,28 +87,8 @@ def test_an_image_that_runs_as_root_is_reported_with_the_field_that_helps() -> N
     assert "spec.podSecurity" in stalled.message
 
 
-def test_a_failed_mount_is_reported_until_the_pod_has_an_address() -> None:
-    cluster = FakeCluster(training_job())
-    cluster.reconcile()
-    for name in cluster.pods:
-        cluster.update_pod(name, node="n", address="" if name == "cifar-worker-1" else "10.0.0.1")
-    observed = replace(
-        cluster.observed, kubelet_warning=KubeletWarning(KubeletEventReason.MOUNT_FAILED, 'secret "nope" not found')
-    )
-    status, _ = next_status(JobContext(cluster.job, observed, NOON))
-    stalled = status.condition(ConditionType.STALLED)
-    assert stalled is not None
-    assert (stalled.status, stalled.reason) == ("True", Reason.STORAGE_UNAVAILABLE)
-    assert stalled.message == 'pod cifar-worker-1 cannot mount its volumes: secret "nope" not found'
-    cluster.update_pod("cifar-worker-1", address="10.0.0.2")
-    cluster.reconcile()
-    recovered = cluster.condition(ConditionType.STALLED)
-    assert recovered.status == "False"
-
-
 def test_a_refused_job_has_no_pods_and_is_tried_again_with_dry_run_requests() -> None:
-    cluster = FakeCluster(training_job(launcher={"asWorker": True}, worker={"replicas": 3, "gpus": 0}))
-    cluster.reconcile()
+    cluster = new_cluster(launcher={"asWorker": True}, worker={"replicas": 3, "gpus": 0})
     retry_at = cluster.now + timedelta(seconds=5)
     observed = replace(cluster.observed, refusal=Refusal(Reason.INVALID_SPEC, "no such field", retry_at))
     outcome = next_status(JobContext(cluster.job, observed, cluster.now))[1]

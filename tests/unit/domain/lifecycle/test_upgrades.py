@@ -1,7 +1,6 @@
 """Jobs that another release of the operator created."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -11,18 +10,11 @@ from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.plan import Plan, plan_for
 from horovodjob_operator.domain.pods.observed import Observed, Refusal
-from horovodjob_operator.domain.pods.pod_facts import owned_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.status import next_status
-from unit.domain.fake_cluster import UID, FakeCluster, training_job
+from unit.domain.fake_cluster import UID, FakeCluster, pod_facts, running_cluster, training_job
 
 UNREADABLE = Refusal(Reason.INVALID_SPEC, "spec.mpi: no", retry_at=None, is_unreadable=True)
-
-
-def running(**spec: Any) -> FakeCluster:
-    cluster = FakeCluster(training_job(**spec))
-    cluster.start()
-    return cluster
 
 
 def made_by_another_release(cluster: FakeCluster) -> None:
@@ -32,11 +24,10 @@ def made_by_another_release(cluster: FakeCluster) -> None:
 
 
 def test_a_restart_under_another_release_replaces_workers_with_other_keys() -> None:
-    cluster = running()
+    cluster = running_cluster()
     made_by_another_release(cluster)
     cluster.end_container("cifar-launcher", 1)
-    cluster.wait(30)
-    cluster.reconcile()
+    cluster.reconcile(after=30)
     assert {name for name, pod in cluster.pods.items() if pod.is_terminating} == set(cluster.pods)
     assert (cluster.status.restarts, cluster.status.preemptions) == (1, 0)
     cluster.wait(30)
@@ -46,21 +37,17 @@ def test_a_restart_under_another_release_replaces_workers_with_other_keys() -> N
 
 
 def test_a_worker_of_a_running_elastic_attempt_gets_the_secret_of_its_launcher() -> None:
-    cluster = running(elastic={"minReplicas": 1, "maxReplicas": 3})
+    cluster = running_cluster(elastic={"minReplicas": 1, "maxReplicas": 3})
     made_by_another_release(cluster)
     cluster.scale(3)
-    outcome = next_status(cluster.context)[1]
-    plan = plan_for(cluster.context, outcome)
+    plan = cluster.next_plan()
     assert (plan.create_workers, plan.delete_pods, plan.secret_names) == ((2,), frozenset(), ("cifar-mpi",))
-    made = worker_pod(cluster.job, 2, 1, "", plan.secret_names)
-    seen = owned_pod(made | {"metadata": made["metadata"] | {"uid": "u"}})
-    assert seen
-    assert seen.pod.secret_names == ("cifar-mpi",)
+    assert pod_facts(worker_pod(cluster.job, 2, 1, "", plan.secret_names)).secret_names == ("cifar-mpi",)
 
 
 @pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.RESTARTING, Phase.TERMINATING])
 def test_a_job_with_an_unreadable_spec_is_stalled_and_not_changed(phase: Phase) -> None:
-    cluster = running()
+    cluster = running_cluster()
     if phase is Phase.RESTARTING:
         cluster.end_container("cifar-launcher", 1)
         cluster.wait(3)
@@ -82,7 +69,7 @@ def test_a_job_with_an_unreadable_spec_is_stalled_and_not_changed(phase: Phase) 
 
 
 def test_a_finished_job_with_an_unreadable_spec_keeps_its_pods() -> None:
-    cluster = running()
+    cluster = running_cluster()
     cluster.edit_run_policy(clean_pod_policy=CleanPodPolicy.NONE)
     cluster.end_container("cifar-launcher", 0)
     cluster.reconcile()

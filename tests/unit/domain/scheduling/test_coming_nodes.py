@@ -9,9 +9,8 @@ from horovodjob.api.constants import Phase
 from horovodjob_operator.domain.autoscaler import AutoscalerEvent, AutoscalerReason
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.table import compute_outcome
-from horovodjob_operator.domain.pods.pod_facts import owned_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
-from unit.domain.fake_cluster import NOON, FakeCluster, training_job
+from unit.domain.fake_cluster import NOON, FakeCluster, new_cluster, pod_facts, training_job
 
 NO_NODE = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 LAST = "cifar-worker-1"
@@ -25,8 +24,7 @@ AT_MAXIMUM = "pod didn't trigger scale-up: 1 max node group size reached"
 
 def waiting_job(event: AutoscalerEvent | None = None, **facts: str) -> FakeCluster:
     """A job with a timeout of a minute, and with a node for each pod but the last one."""
-    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 60}))
-    cluster.reconcile()
+    cluster = new_cluster(scheduling={"timeoutSeconds": 60})
     cluster.schedule_pods(at_most=2)
     cluster.update_pod(LAST, unschedulable_message=NO_NODE, **facts)
     cluster.autoscaler_event = event
@@ -35,25 +33,21 @@ def waiting_job(event: AutoscalerEvent | None = None, **facts: str) -> FakeClust
 
 def test_a_job_waits_longer_than_its_timeout_for_nodes_that_are_on_their_way() -> None:
     cluster = waiting_job(TRIGGERED)
-    cluster.wait(30 + 20 * 60 - 1)
-    cluster.reconcile()
+    cluster.reconcile(after=30 + 20 * 60 - 1)
     assert (cluster.status.phase, cluster.status.attempt) == (Phase.QUEUED, 1)
     assert cluster.message == (
         f"waiting for nodes: {NO_NODE.rstrip('.')}; nodes are on their way since 12:00:30Z, and are waited for until "
         f"12:20:30Z ({TRIGGERED.message})"
     )
-    cluster.wait(1)
-    cluster.reconcile()
+    cluster.reconcile(after=1)
     assert (cluster.status.errors[-1].reason, cluster.status.attempt) == ("SchedulingTimeout", 2)
 
 
 def test_a_longer_timeout_of_the_job_is_kept() -> None:
-    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 3600}))
-    cluster.reconcile()
+    cluster = new_cluster(scheduling={"timeoutSeconds": 3600})
     cluster.update_pod(LAST, unschedulable_message=NO_NODE)
     cluster.autoscaler_event = TRIGGERED
-    cluster.wait(3599)
-    cluster.reconcile()
+    cluster.reconcile(after=3599)
     assert cluster.status.attempt == 1
 
 
@@ -74,12 +68,10 @@ def test_a_job_without_hope_of_a_node_says_why_and_keeps_its_timeout(
     reason: AutoscalerReason, words: str, cause: str
 ) -> None:
     cluster = waiting_job(AutoscalerEvent(reason, words, NOON + timedelta(seconds=40)))
-    cluster.wait(59)
-    cluster.reconcile()
+    cluster.reconcile(after=59)
     news = f"{NO_NODE.rstrip('.')}; the autoscaler adds no node{cause} ({words})"
     assert cluster.message == f"waiting for nodes: {news}"
-    cluster.wait(1)
-    cluster.reconcile()
+    cluster.reconcile(after=1)
     assert cluster.status.attempt == 2
     assert f"({news})" in cluster.status.errors[-1].message
 
@@ -87,12 +79,8 @@ def test_a_job_without_hope_of_a_node_says_why_and_keeps_its_timeout(
 def test_nodes_of_a_provisioning_request_are_on_their_way_when_the_pod_is_created() -> None:
     annotations = {"autoscaling.x-k8s.io/consume-provisioning-request": "cifar-1"}
     job = training_job(worker={"replicas": 2, "gpus": 0, "template": {"metadata": {"annotations": annotations}}})
-    raw = worker_pod(job, 1, 1, "")
-    seen = owned_pod({**raw, "metadata": {**raw["metadata"], "uid": "u"}})
-    assert seen is not None
-    cluster = waiting_job(provisioning_request=seen.pod.provisioning_request)
-    cluster.wait(20 * 60 - 1)
-    cluster.reconcile()
+    cluster = waiting_job(provisioning_request=pod_facts(worker_pod(job, 1, 1, "")).provisioning_request)
+    cluster.reconcile(after=20 * 60 - 1)
     assert cluster.status.attempt == 1
     assert cluster.message.endswith(
         "nodes are on their way since 12:00:00Z, and are waited for until 12:20:00Z (ProvisioningRequest cifar-1 is "
@@ -118,14 +106,10 @@ def test_a_process_that_has_not_read_the_events_since_the_timeout_releases_no_no
 
 
 def test_pods_that_kueue_queues_a_second_time_are_named_with_the_remedy() -> None:
-    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 60}))
-    cluster.reconcile()
+    cluster = new_cluster(scheduling={"timeoutSeconds": 60})
     raw = worker_pod(cluster.job, 1, 1, "")
-    raw["metadata"] |= {"uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
     raw["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}, {"name": "kueue.x-k8s.io/admission"}]
-    owned = owned_pod(raw)
-    assert owned
-    assert owned.pod.has_kueue_gate
+    assert pod_facts(raw).has_kueue_gate
     blocked = "Scheduling is blocked due to non-empty scheduling gates"
     cluster.update_pod(LAST, has_kueue_gate=True, unschedulable_message=blocked)
     cluster.reconcile()
@@ -135,6 +119,4 @@ def test_pods_that_kueue_queues_a_second_time_are_named_with_the_remedy() -> Non
         "Kueue's configuration"
     )
     raw["spec"]["schedulingGates"].pop()
-    owned = owned_pod(raw)
-    assert owned
-    assert not owned.pod.has_kueue_gate
+    assert not pod_facts(raw).has_kueue_gate

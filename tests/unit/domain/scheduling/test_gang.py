@@ -9,13 +9,12 @@ from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.pods.observed import Observed
 from horovodjob_operator.domain.pods.pod import Pod
-from horovodjob_operator.domain.pods.pod_facts import owned_pod
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.pod_group import VOLCANO_API_VERSION, job_pod_group, native_version
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.status import next_status
 from horovodjob_operator.errors import InvalidJob
-from unit.domain.fake_cluster import FakeCluster, training_job
+from unit.domain.fake_cluster import FakeCluster, pod_facts, training_job
 
 GANGS = ("Native", "Volcano")
 NATIVE = "scheduling.k8s.io/v1beta1"
@@ -144,43 +143,27 @@ def test_the_gang_of_an_elastic_job_has_its_minimum_size(gang: str, size: Any) -
 
 
 def test_a_launcher_that_hosts_ranks_is_counted_once() -> None:
-    group = job_pod_group(
-        training_job(
-            worker={"replicas": 4, "gpus": 2},
-            launcher={"asWorker": True},
-            scheduling={"gang": "Volcano"},
-        ),
-        VOLCANO_API_VERSION,
-    )
+    worker, scheduling = {"replicas": 4, "gpus": 2}, {"gang": "Volcano"}
+    job = training_job(worker=worker, launcher={"asWorker": True}, scheduling=scheduling)
+    group = job_pod_group(job, VOLCANO_API_VERSION)
     assert group["spec"] == {"minMember": 4, "minResources": {"nvidia.com/gpu": "8"}}
 
 
 @pytest.mark.parametrize("gang", GANGS)
 def test_the_kind_of_group_follows_from_a_pod(gang: str) -> None:
     job = training_job(scheduling={"gang": gang})
-    seen = owned_pod(worker_pod(job, 0, 1, "") | {"status": {}} | {"metadata": _metadata(job)})
-    assert seen is not None
-    assert seen.pod.gang == gang
-
-
-def _metadata(job: Any) -> Any:
-    return worker_pod(job, 0, 1, "")["metadata"] | {"uid": "u"}
+    assert pod_facts(worker_pod(job, 0, 1, "")).gang == gang
 
 
 @pytest.mark.parametrize("gang", GANGS)
 def test_a_gang_without_a_scheduled_pod_has_no_timeout(gang: str) -> None:
     cluster = gang_job(gang)
     cluster.reconcile()
-    cluster.wait(10_000)
-    cluster.reconcile()
+    cluster.reconcile(after=10_000)
     assert (cluster.status.phase, cluster.status.attempt) == (Phase.QUEUED, 1)
-    assert plan_for(cluster.context, _outcome(cluster)).requeue_at is None
+    assert cluster.next_plan().requeue_at is None
     cluster.start()
     assert cluster.status.phase is Phase.RUNNING
-
-
-def _outcome(cluster: FakeCluster) -> Any:
-    return next_status(cluster.context)[1]
 
 
 def test_the_timeout_of_a_gang_starts_with_its_first_scheduled_pod() -> None:
@@ -188,11 +171,9 @@ def test_the_timeout_of_a_gang_starts_with_its_first_scheduled_pod() -> None:
     cluster.reconcile()
     cluster.wait(10_000)
     cluster.schedule_pods(at_most=2)
-    cluster.wait(59)
-    cluster.reconcile()
+    cluster.reconcile(after=59)
     assert cluster.status.attempt == 1
-    cluster.wait(1)
-    cluster.reconcile()
+    cluster.reconcile(after=1)
     assert (cluster.status.errors[-1].reason, cluster.status.attempt) == ("SchedulingTimeout", 2)
 
 
@@ -202,10 +183,8 @@ def test_workers_that_an_attempt_keeps_are_subject_to_the_timeout() -> None:
     cluster.update_pod("cifar-worker-1", is_terminating=True)
     cluster.reconcile()
     cluster.remove_terminating_pods()
-    cluster.wait(11)
-    cluster.reconcile()
-    cluster.wait(60)
-    cluster.reconcile()
+    cluster.reconcile(after=11)
+    cluster.reconcile(after=60)
     assert [error.reason for error in cluster.status.errors] == ["WorkerLost", "SchedulingTimeout"]
     assert all(pod.is_terminating for pod in cluster.pods.values())
 
@@ -228,7 +207,7 @@ def test_a_gang_waits_for_the_pods_of_an_earlier_job_with_the_same_name() -> Non
     cluster = gang_job()
     cluster.reconcile()
     observed = Observed(stale_owner_pods=(Pod("cifar-worker-1", "old", Role.WORKER, 1),))
-    plan = plan_for(JobContext(cluster.job, observed, cluster.now), _outcome(cluster))
+    plan = plan_for(JobContext(cluster.job, observed, cluster.now), next_status(cluster.context)[1])
     assert (plan.create_launcher, plan.create_workers) == (False, ())
 
 
@@ -241,26 +220,17 @@ def test_the_group_is_deleted_with_the_pods(gang: str, end: str) -> None:
         cluster.end_container("cifar-launcher", 0)
     else:
         cluster.edit_run_policy(**{end: True})
-    status, outcome = next_status(cluster.context)
-    cluster.job = cluster.job.model_copy(update={"status": status})
-    plan = plan_for(cluster.context, outcome)
-    assert plan.delete_pod_groups == {Gang(gang)}
+    assert cluster.next_plan().delete_pod_groups == {Gang(gang)}
     cluster.reconcile()
-    assert plan_for(cluster.context, _outcome(cluster)).delete_pod_groups == set()
+    assert cluster.next_plan().delete_pod_groups == set()
 
 
 def test_a_group_is_deleted_when_the_job_requires_another_or_none() -> None:
     cluster = gang_job("Volcano")
     cluster.start()
     cluster.edit_run_policy(suspend=True)
-    spec = cluster.job.spec
-    scheduling = spec.scheduling.model_copy(update={"gang": Gang.NONE})
-    cluster.job = cluster.job.model_copy(update={"spec": spec.model_copy(update={"scheduling": scheduling})})
-    status, outcome = next_status(cluster.context)
-    plan = plan_for(
-        JobContext(cluster.job.model_copy(update={"status": status}), cluster.observed, cluster.now), outcome
-    )
-    assert plan.delete_pod_groups == {Gang.VOLCANO}
+    cluster.edit_spec(scheduling=cluster.job.spec.scheduling.model_copy(update={"gang": Gang.NONE}))
+    assert cluster.next_plan().delete_pod_groups == {Gang.VOLCANO}
 
 
 def test_messages_about_nodes_precede_messages_about_the_gang() -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
@@ -46,26 +45,8 @@ def late() -> QueuedCluster:
     cluster.admit()
     cluster.reconcile()
     cluster.schedule_pods(at_most=1)
-    cluster.wait(61)
-    cluster.reconcile()
+    cluster.reconcile(after=61)
     return cluster
-
-
-def condition(cluster: QueuedCluster, type_: str) -> tuple[bool, str]:
-    """Status and reason of a condition of the Workload."""
-    workload = cluster.stored
-    found = workload.conditions[type_]
-    return found.is_true, found.reason
-
-
-def add_topology(cluster: QueuedCluster) -> None:
-    assert cluster.raw is not None
-    for assignment in cluster.raw["status"]["admission"]["podSetAssignments"]:
-        assignment["topologyAssignment"] = {"levels": ["rack"]}
-
-
-def pod_sets(cluster: QueuedCluster) -> dict[str, Any]:
-    return {one["name"]: one for one in job_workload(cluster.job, 0)["spec"]["podSets"]}
 
 
 # ---- waiting ---------------------------------------------------------------------------------------------------
@@ -114,8 +95,7 @@ def test_a_label_that_kueue_would_refuse_is_one_sentence(queue: str, labels: dic
 def test_the_time_in_the_queue_counts_for_no_deadline() -> None:
     cluster = QueuedCluster(queued_job(runPolicy={"activeDeadlineSeconds": 60}))
     cluster.reconcile()
-    cluster.wait(1000)
-    cluster.reconcile()
+    cluster.reconcile(after=1000)
     assert phase_of(cluster) is Phase.QUEUED
     cluster.admit()
     cluster.run_to_running()
@@ -123,14 +103,12 @@ def test_the_time_in_the_queue_counts_for_no_deadline() -> None:
     cluster.evict()
     cluster.reconcile()
     cluster.remove_terminating_pods()
-    cluster.wait(1000)
-    cluster.reconcile()
+    cluster.reconcile(after=1000)
     assert (cluster.status.phase, cluster.status.active_seconds) == (Phase.QUEUED, 50)
     cluster.admit()
     cluster.run_to_running()
     assert phase_of(cluster) is Phase.RUNNING
-    cluster.wait(20)
-    cluster.reconcile()
+    cluster.reconcile(after=20)
     assert phase_of(cluster) is Phase.TERMINATING
 
 
@@ -159,13 +137,16 @@ def test_pods_of_a_topology_wait_for_the_node_of_their_rank(
     job = queued_job(worker={"replicas": 3, "gpus": 0, "template": template}, launcher={"asWorker": as_worker})
     cluster = QueuedCluster(job)
     cluster.reconcile()
-    request = pod_sets(cluster)["worker"]["topologyRequest"]
+    sets = {one["name"]: one for one in job_workload(cluster.job, 0)["spec"]["podSets"]}
+    request = sets["worker"]["topologyRequest"]
     assert (request["required"], request["podIndexLabel"]) == ("rack", "horovodjob.dev/replica-index")
     assert request.get("podSetGroupName") == ("all" if is_grouped else None)
-    assert "topologyRequest" not in pod_sets(cluster)["launcher"]
-    assert pod_sets(cluster)["worker"]["count"] == (2 if as_worker else 3)
+    assert "topologyRequest" not in sets["launcher"]
+    assert sets["worker"]["count"] == (2 if as_worker else 3)
     cluster.admit()
-    add_topology(cluster)
+    assert cluster.raw is not None
+    for assignment in cluster.raw["status"]["admission"]["podSetAssignments"]:
+        assignment["topologyAssignment"] = {"levels": ["rack"]}
     assert cluster.workload
     pod = Admission(cluster.workload, {"spot": {}}).apply(worker_pod(job, 1, 1, ""), Role.WORKER)
     assert pod["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/topology"}]
@@ -241,8 +222,7 @@ def test_only_an_administrator_ends_a_hold(running: QueuedCluster, attempt: Call
 def test_a_hold_outlives_the_delay_after_a_scheduling_timeout(late: QueuedCluster) -> None:
     assert late.reason == "SchedulingTimeout"
     hold(late, reason="SchedulingTimeout")
-    late.wait(60)
-    late.reconcile()
+    late.reconcile(after=60)
     workload = late.stored
     assert (workload.is_active, workload.has_reservation, late.pods) == (False, False, {})
     assert late.reason == "Deactivated"
@@ -278,11 +258,9 @@ def test_a_job_outlives_kueue_and_gets_no_further_pods(running: QueuedCluster) -
     assert phase_of(running) is Phase.RUNNING
     assert "has no Workload in queue gpus any more" in running.message
     running.end_container("cifar-launcher", 1)
-    running.wait(30)
-    running.reconcile()
+    running.reconcile(after=30)
     running.remove_terminating_pods()
-    running.wait(400)
-    running.reconcile()
+    running.reconcile(after=400)
     assert "cifar-launcher" not in running.pods
 
 
@@ -330,8 +308,7 @@ def test_a_job_whose_pods_had_no_nodes_in_time_is_in_no_queue_until_its_next_att
     late.reconcile()
     assert late.raw is None
     assert late.reason == "SchedulingTimeout"
-    late.wait(60)
-    late.reconcile()
+    late.reconcile(after=60)
     assert late.workload is not None
     assert (late.reason, late.status.preemptions) == ("Queued", 0)
 
@@ -359,7 +336,8 @@ def test_a_job_that_multikueue_dispatches_has_a_workload_that_is_cleared_and_nev
     assert (plan.create, plan.request, plan.delete, plan.status) == (False, False, False, None)
     cluster.evict()
     cluster.apply_workload_plan()
-    assert condition(cluster, "QuotaReserved") == (False, "Pending")
+    reserved = cluster.stored.conditions["QuotaReserved"]
+    assert (reserved.is_true, reserved.reason) == (False, "Pending")
     cluster.edit_run_policy(suspend=True)
     cluster.apply_workload_plan()
     assert cluster.raw is None
