@@ -47,25 +47,6 @@ MESSAGES: dict[str, tuple[int, str, Reason | None]] = {
         '"pods" in API group "" in the namespace "team"',
         Reason.OPERATOR_FORBIDDEN,
     ),
-    "RBAC before it has loaded": (
-        403,
-        'secrets is forbidden: User "system:serviceaccount:a:b" cannot create resource "secrets" in API group "" in '
-        'the namespace "team": RBAC: clusterrole.rbac.authorization.k8s.io "horovodjob-operator" not found',
-        Reason.OPERATOR_FORBIDDEN,
-    ),
-    "RBAC of one object": (
-        403,
-        'pods "train-launcher" is forbidden: User "u" cannot patch resource "pods" in API group "" in the namespace '
-        '"team"',
-        Reason.OPERATOR_FORBIDDEN,
-    ),
-    "Azure RBAC": (
-        403,
-        'networkpolicies.networking.k8s.io is forbidden: User "0f2e" cannot create resource "networkpolicies" in API '
-        'group "networking.k8s.io" in the namespace "team": User does not have access to the resource in Azure. Update '
-        "role assignment to allow access.",
-        Reason.OPERATOR_FORBIDDEN,
-    ),
     "owner references": (
         403,
         'pods "train-launcher" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource '
@@ -86,16 +67,6 @@ MESSAGES: dict[str, tuple[int, str, Reason | None]] = {
         403,
         'pods "train-launcher" is forbidden: failed quota: few: must specify limits.cpu for: launcher',
         Reason.INVALID_SPEC,
-    ),
-    "a quota of a kind that has none": (
-        403,
-        'pods "train-launcher" is forbidden: insufficient quota to match these scopes: [{PriorityClass In [high]}]',
-        Reason.ADMISSION_DENIED,
-    ),
-    "LimitRange": (
-        403,
-        'pods "train-launcher" is forbidden: maximum cpu usage per Container is 1, but limit is 2',
-        Reason.ADMISSION_DENIED,
     ),
     "Pod Security": (
         403,

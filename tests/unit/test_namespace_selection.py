@@ -47,7 +47,7 @@ def test_no_namespace_is_selected_before_a_list_has_it() -> None:
     assert selection.calls == [("selected", "team")]
 
 
-def test_a_namespace_that_loses_its_label_is_forgotten_with_its_defaults() -> None:
+def test_a_namespace_that_loses_its_label_or_is_in_no_list_is_forgotten_with_its_defaults() -> None:
     selection = Selection()
     selection.namespace_updated(team(annotation=OWN))
     assert selection.pool("team") == "own"
@@ -55,15 +55,11 @@ def test_a_namespace_that_loses_its_label_is_forgotten_with_its_defaults() -> No
     assert ("team" in selection, selection.pool("team")) == (False, "all")
     selection.namespace_deleted(team())
     assert selection.calls == [("selected", "team"), ("deselected", "team")], "once"
-
-
-def test_a_list_without_a_namespace_forgets_it_and_keeps_the_others() -> None:
-    selection = Selection()
     selection.namespace_updated(team())
     selection.namespace_updated(team("other", "2", OWN))
     selection.namespaces_listed({"2"}, 1, "")
     assert ("team" in selection, "other" in selection, selection.pool("other")) == (False, True, "own")
-    assert selection.calls[2:] == [("deselected", "team")]
+    assert selection.calls[4:] == [("deselected", "team")]
 
 
 def test_a_changed_annotation_changes_the_defaults_and_another_change_does_nothing() -> None:

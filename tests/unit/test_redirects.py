@@ -96,7 +96,7 @@ def test_the_client_of_shares_follows_none(site: Site) -> None:
             request()
 
 
-def test_the_client_of_the_api_server_follows_none(kubeconfig: Path) -> None:
+def test_the_client_of_the_api_server_and_a_command_in_a_pod_follow_none(kubeconfig: Path) -> None:
     from kubernetes.client import ApiException
 
     with pytest.raises(ApiException) as raised:
@@ -106,12 +106,6 @@ def test_the_client_of_the_api_server_follows_none(kubeconfig: Path) -> None:
     with pytest.raises(ApiException) as raised:
         open_log(pod)
     assert raised.value.status == 302
-
-
-def test_a_command_in_a_pod_follows_none(kubeconfig: Path) -> None:
-    from kubernetes.client import ApiException
-
-    pod = {"metadata": {"name": "p", "namespace": "n", "labels": {"horovodjob.dev/role": "worker"}}}
     with pytest.raises(ApiException):
         pod_exec.output(pod, ["true"])
 

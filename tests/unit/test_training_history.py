@@ -31,32 +31,22 @@ def job(name: str, losses: list[float], *args: str, **spec: Any) -> dict[str, An
 
 
 def test_a_row_has_the_metrics_of_an_epoch_by_name_and_no_field_that_was_not_reported() -> None:
-    assert rows(job("a", [0.5])) == [{"job": "a", "epoch": 1, "time": TIME, "loss": 0.5, "learningRate": 0.1}]
-
-
-def test_a_job_without_history_has_no_rows() -> None:
+    trained = job("a", [0.5])
+    assert rows(trained) == [{"job": "a", "epoch": 1, "time": TIME, "loss": 0.5, "learningRate": 0.1}]
+    trained["status"]["training"]["history"][0]["metrics"] |= {"epoch": 7.0}
+    assert curve(trained, "loss") == [(1, 0.5)], "a metric cannot replace the number of its epoch"
     bare = {"metadata": {"name": "a"}, "spec": {"command": ["train"]}}
     assert (rows(bare), metric_names([bare]), ends(bare, "loss")) == ([], [], None)
 
 
-def test_a_metric_cannot_replace_the_number_of_its_epoch() -> None:
-    odd = job("a", [0.5])
-    odd["status"]["training"]["history"][0]["metrics"] |= {"epoch": 7.0}
-    assert curve(odd, "loss") == [(1, 0.5)]
-
-
-def test_the_best_epoch_depends_on_the_goal() -> None:
+def test_the_best_epoch_depends_on_the_goal_and_is_that_of_all_epochs_and_not_of_the_thinned_history() -> None:
     trained = job("a", [0.5, 0.2, 0.3])
-    assert best(trained, "loss", Goal.MIN) == (2, 0.2)
-    assert best(trained, "loss", Goal.MAX) == (1, 0.5)
-
-
-def test_the_ends_of_a_metric_are_those_of_all_epochs_and_not_of_the_thinned_history() -> None:
-    trained = job("a", [0.5, 0.2, 0.3])
-    trained["status"]["training"]["extremes"] = {
-        "loss": {"min": {"epoch": 50, "value": 0.1}, "max": {"epoch": 1, "value": 0.5}}
-    }
+    assert [best(trained, "loss", goal) for goal in (Goal.MIN, Goal.MAX)] == [(2, 0.2), (1, 0.5)]
+    extremes = {"min": {"epoch": 50, "value": 0.1}, "max": {"epoch": 1, "value": 0.5}}
+    trained["status"]["training"]["extremes"] = {"loss": extremes}
     assert ends(trained, "loss") == ((50, 0.1), (1, 0.5))
+    trained["status"]["training"] = {"metrics": {"loss": 0.4}}
+    assert best(trained, "loss", Goal.MIN) == (None, 0.4), "the last value of a program that reports no epochs"
 
 
 def declaring(name: str, mode: str | None, metric: str = "dice") -> dict[str, Any]:
@@ -94,12 +84,6 @@ def test_without_a_goal_no_job_is_the_best_and_both_ends_are_shown() -> None:
         ("a", None, 0.2, 0.5),
         ("b", None, 0.1, 0.9),
     ]
-
-
-def test_a_program_that_reports_no_epochs_is_compared_by_its_last_value() -> None:
-    trained = job("a", [0.5])
-    trained["status"]["training"] = {"metrics": {"loss": 0.4}}
-    assert best(trained, "loss", Goal.MIN) == (None, 0.4)
 
 
 def test_jobs_are_compared_by_the_settings_that_differ_with_the_best_first_and_those_without_a_value_last() -> None:

@@ -64,7 +64,7 @@ def test_the_account_of_the_file_must_match_the_url() -> None:
     assert spec_of(files(accountName="account"))["azureFiles"][0]["account"] == "account"
 
 
-def test_placeholders_are_replaced_by_options() -> None:
+def test_the_key_of_an_account_is_that_of_the_file_or_of_an_option() -> None:
     document = files(
         url=f"https://{ACCOUNT}.file.core.windows.net/share", accountName=ACCOUNT, credentials={"accountKey": KEY}
     )
@@ -72,10 +72,19 @@ def test_placeholders_are_replaced_by_options() -> None:
     assert result.job["spec"]["azureFiles"][0]["account"] == "account"
     (secret,) = result.secrets
     assert secret["metadata"]["name"] == SECRET
-    assert secret["stringData"] == {
-        "azurestorageaccountname": "account",
-        "azurestorageaccountkey": "s3cret-key",
-    }
+    assert secret["stringData"] == {"azurestorageaccountname": "account", "azurestorageaccountkey": "s3cret-key"}
+
+    def key(document: Object, **options: str) -> object:
+        made = converted(document, **options).secrets
+        return made[0]["stringData"]["azurestorageaccountkey"] if made else None
+
+    assert (key(files()), key(files(), storage_key="k")) == (None, "k")
+    assert SECRET in warnings(files())
+    assert key(files(), storage_key="k", storage_account="another") is None
+    assert key(files(credentials={"accountKey": "own"}), storage_key="k") == "own"
+    vault = files(credentials={"accountKeySecretReference": {"secretUrl": "https://v/k"}})
+    assert key(vault, storage_key="k") is None
+    assert f"create the Secret {SECRET}" in warnings(vault)
 
 
 def test_a_placeholder_without_a_value_is_reported_with_option_and_variable() -> None:
@@ -86,24 +95,6 @@ def test_a_placeholder_without_a_value_is_reported_with_option_and_variable() ->
     sentence = problems(files(credentials={"accountKey": KEY}))[f"{SHARES}.credentials.accountKey"]
     assert "--storage-account-key" in sentence
     assert "AZURE_BATCHAI_STORAGE_KEY" in sentence
-
-
-def test_a_share_without_a_key_requires_a_secret_of_the_user() -> None:
-    assert converted(files()).secrets == ()
-    assert SECRET in warnings(files())
-
-
-def test_an_account_key_option_applies_to_the_account_without_a_key() -> None:
-    assert converted(files(), storage_key="k").secrets[0]["stringData"]["azurestorageaccountkey"] == "k"
-    assert converted(files(), storage_key="k", storage_account="another").secrets == ()
-    own = files(credentials={"accountKey": "own"})
-    assert converted(own, storage_key="k").secrets[0]["stringData"]["azurestorageaccountkey"] == "own"
-
-
-def test_a_key_in_a_key_vault_requires_a_secret_of_the_user() -> None:
-    document = files(credentials={"accountKeySecretReference": {"secretUrl": "https://v/k"}})
-    assert converted(document, storage_key="k").secrets == ()
-    assert f"create the Secret {SECRET}" in warnings(document)
 
 
 def test_two_keys_of_one_account_are_rejected() -> None:
@@ -227,14 +218,10 @@ def test_registry_credentials_become_a_pull_secret() -> None:
     assert auths["r.example.com"]["password"] == "s3cret"
     public = converted(image("a:1", credentials={"username": "u", "password": "s3cret"})).secrets[0]
     assert "https://index.docker.io/v1/" in public["stringData"][".dockerconfigjson"]
-
-
-def test_a_registry_password_in_a_key_vault_requires_a_secret_of_the_user() -> None:
     reference = {"username": "u", "passwordSecretReference": {"secretUrl": "https://v/p"}}
-    document = image("r.example.com/a:1", credentials=reference)
-    assert converted(document).secrets == ()
-    assert spec_of(document)["imagePullSecrets"] == [{"name": "job-registry"}]
-    assert "kubectl create secret docker-registry job-registry --docker-server=r.example.com" in warnings(document)
+    vault = image("r.example.com/a:1", credentials=reference)
+    assert (converted(vault).secrets, spec_of(vault)["imagePullSecrets"]) == ((), [{"name": "job-registry"}])
+    assert "kubectl create secret docker-registry job-registry --docker-server=r.example.com" in warnings(vault)
 
 
 def test_a_job_without_an_image_requires_the_option() -> None:

@@ -17,9 +17,25 @@ from unit.mpijob.test_conversion import MPIJOB, Object, container, converted, mp
 
 KEY = {"name": "API_KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "api"}}}
 KEY_OF_WORKERS = {"name": "API_KEY", "valueFrom": {"secretKeyRef": {"name": "other", "key": "api"}}}
-HOSTS = "$(HOROVODJOB_HOSTFILE)"
-SELECTOR = {"matchLabels": {"training.kubeflow.org/job-name": "train", "training.kubeflow.org/job-role": "worker"}}
-OWN_SELECTOR = {"matchLabels": {"horovodjob.dev/job": "train", "horovodjob.dev/role": "worker"}}
+HOSTFILE, HOSTS = "/etc/mpi/hostfile", "$(HOROVODJOB_HOSTFILE)"
+KUBEFLOW_JOB = "training.kubeflow.org/job-name"
+SELECTOR = {
+    "matchLabels": {KUBEFLOW_JOB: "train", "training.kubeflow.org/job-role": "worker"},
+    "matchExpressions": [
+        {"key": "training.kubeflow.org/replica-type", "operator": "In", "values": ["Worker"]},
+        {"key": "training.kubeflow.org/operator-name", "operator": "In", "values": ["mpi-operator"]},
+    ],
+}
+OWN_SELECTOR = {
+    "matchLabels": {"horovodjob.dev/job": "train", "horovodjob.dev/role": "worker"},
+    "matchExpressions": [
+        {"key": "horovodjob.dev/role", "operator": "In", "values": ["worker"]},
+        {"key": "app.kubernetes.io/managed-by", "operator": "In", "values": ["horovodjob-operator"]},
+    ],
+}
+HOROVODRUN = "horovodrun -np 2 --min-np 2 --blacklist-cooldown-range 30 100 --log-level INFO ./a"
+ORDER: Object = {"name": "order", "image": "example/order:1"}
+PARAMETERS = (("btl_tcp_if_include", "eth1"), ("btl_tcp_if_exclude", "lo"), ("coll_hcoll_enable", "0"))
 
 
 @dataclass(frozen=True)
@@ -151,15 +167,7 @@ CASES = {
         launcher("mpirun", "--hostfile", "/data/hosts", "./a"), warnings=("the option --hostfile /data/hosts",)
     ),
     "parameters of Open MPI in the launcher's variables": Case(
-        launcher(
-            "mpirun",
-            "./a",
-            env=[
-                {"name": "OMPI_MCA_btl_tcp_if_include", "value": "eth1"},
-                {"name": "OMPI_MCA_btl_tcp_if_exclude", "value": "lo"},
-                {"name": "OMPI_MCA_coll_hcoll_enable", "value": "0"},
-            ],
-        ),
+        launcher("mpirun", "./a", env=[{"name": f"OMPI_MCA_{name}", "value": value} for name, value in PARAMETERS]),
         {
             "mpi": {"args": ["-mca", "btl_tcp_if_include", "eth1"]},
             "launcher.template.spec.containers.0.env": [{"name": "OMPI_MCA_coll_hcoll_enable", "value": "0"}],
@@ -183,21 +191,7 @@ CASES = {
         ("mpirun starts 6 processes: 3 on each of 2 workers",),
     ),
     "options of horovodrun without a counterpart": Case(
-        launcher(
-            *(
-                "horovodrun",
-                "-np",
-                "2",
-                "--min-np",
-                "2",
-                "--blacklist-cooldown-range",
-                "30",
-                "100",
-                "--log-level",
-                "INFO",
-            ),
-            "./a",
-        ),
+        launcher(*HOROVODRUN.split()),
         {"command": ["./a"], "elastic.minReplicas": 1},
         ("the option --blacklist-cooldown-range is omitted", "the option --log-level is omitted"),
     ),
@@ -261,58 +255,15 @@ CASES = {
         worker("sleep", "infinity"), warnings=("workers run the operator's ssh server",), omitted=("preparation",)
     ),
     # Names of Kubeflow
-    "affinity on labels of Kubeflow (coreweave/nccl-tests)": Case(
-        pods(
-            "Worker",
-            affinity={
-                "podAntiAffinity": {
-                    "preferredDuringSchedulingIgnoredDuringExecution": [
-                        {"weight": 1, "podAffinityTerm": {"labelSelector": SELECTOR, "topologyKey": "zone"}}
-                    ]
-                }
-            },
-        ),
-        {
-            "worker.template.spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution.0."
-            "podAffinityTerm.labelSelector": OWN_SELECTOR
-        },
-        ("training.kubeflow.org/job-name is horovodjob.dev/job now",),
-    ),
-    "spread by expressions and label keys": Case(
-        pods(
-            "Worker",
-            topologySpreadConstraints=[
-                {
-                    "labelSelector": {
-                        "matchExpressions": [
-                            {"key": "training.kubeflow.org/replica-type", "operator": "In", "values": ["Worker"]},
-                            {
-                                "key": "training.kubeflow.org/operator-name",
-                                "operator": "In",
-                                "values": ["mpi-operator"],
-                            },
-                        ]
-                    },
-                    "matchLabelKeys": ["training.kubeflow.org/job-name"],
-                }
-            ],
-        ),
+    "labels of Kubeflow in selectors (coreweave/nccl-tests)": Case(
+        pods("Worker", topologySpreadConstraints=[{"labelSelector": SELECTOR, "matchLabelKeys": [KUBEFLOW_JOB]}]),
         {
             "worker.template.spec.topologySpreadConstraints.0": {
-                "labelSelector": {
-                    "matchExpressions": [
-                        {"key": "horovodjob.dev/role", "operator": "In", "values": ["worker"]},
-                        {
-                            "key": "app.kubernetes.io/managed-by",
-                            "operator": "In",
-                            "values": ["horovodjob-operator"],
-                        },
-                    ]
-                },
+                "labelSelector": OWN_SELECTOR,
                 "matchLabelKeys": ["horovodjob.dev/job"],
             }
         },
-        ("training.kubeflow.org/job-name is horovodjob.dev/job now",),
+        (f"{KUBEFLOW_JOB} is horovodjob.dev/job now",),
     ),
     "a label of Kubeflow without a counterpart": Case(
         pods(
@@ -325,17 +276,10 @@ CASES = {
         both(
             pods("Launcher", volumes=[{"name": "ssh-auth", "secret": {"secretName": "train-ssh"}}]),
             pods(
-                "Launcher",
-                initContainers=[
-                    {
-                        "name": "order",
-                        "image": "example/order:1",
-                        "volumeMounts": [{"name": "mpi-job-config", "mountPath": "/etc/mpi"}],
-                    }
-                ],
+                "Launcher", initContainers=[ORDER | {"volumeMounts": [{"name": "mpi-job-config", "mountPath": "/m"}]}]
             ),
         ),
-        {"launcher.template.spec.initContainers": [{"name": "order", "image": "example/order:1", "volumeMounts": []}]},
+        {"launcher.template.spec.initContainers": [ORDER | {"volumeMounts": []}]},
         ("the volume ssh-auth is omitted", "the mount of mpi-job-config is omitted"),
         ("launcher.template.spec.volumes",),
     ),
@@ -361,16 +305,12 @@ CASES = {
         {"command": ["./a", "train-worker-1.train"]},
         ("names of pods are those of the HorovodJob now",),
     ),
-    "the hostfile in a variable": Case(
+    "the hostfile in a variable and as an argument (DeepSpeed)": Case(
         both(
-            launcher("mpirun", "./a", env=[{"name": "HOSTS", "value": "/etc/mpi/hostfile"}]),
-            worker(env=[{"name": "HOSTS", "value": "/etc/mpi/hostfile"}]),
+            launcher("mpirun", "./a", "--hostfile", HOSTFILE, env=[{"name": "HOSTS", "value": HOSTFILE}]),
+            worker(env=[{"name": "HOSTS", "value": HOSTFILE}]),
         ),
-        {"env": [{"name": "HOSTS", "value": HOSTS}]},
-    ),
-    "the hostfile as an argument (DeepSpeed)": Case(
-        launcher("mpirun", "deepspeed", "--hostfile", "/etc/mpi/hostfile"),
-        {"command": ["deepspeed", "--hostfile", HOSTS]},
+        {"env": [{"name": "HOSTS", "value": HOSTS}], "command": ["./a", "--hostfile", HOSTS]},
     ),
     "another file of the directory": Case(
         text("/etc/mpi/kubexec.sh a; mpirun ./a"), warnings=("/etc/mpi/kubexec.sh does not exist",)
