@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cli.cluster_state import ClusterState
-from cli.program import Hvj, hvj_command
+from cli.program import Hvj, Process, hvj_command
 from horovodjob.client.cluster import kube
 from horovodjob.client.errors import ClientError
 from horovodjob.client.jobs.sweep import Sweep
@@ -30,6 +30,15 @@ def has_its_code(cluster: ClusterState, job: Object) -> bool:
     mounted = [volume["configMap"]["name"] for volume in job["spec"]["volumes"] if "configMap" in volume]
     owners = {each["metadata"]["name"]: each["metadata"].get("ownerReferences") for each in cluster.codes()}
     return bool(mounted) and all([each["uid"] for each in owners[name]] == [job["metadata"]["uid"]] for name in mounted)
+
+
+def test_of_two_runs_with_one_name_one_wins_and_keeps_its_code(cluster: ClusterState) -> None:
+    processes = [Process(hvj_command(*RUN), stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    errors = [process.communicate()[1] for process in processes]
+    assert sorted(process.returncode for process in processes) == [0, 1], errors
+    job = cluster.api.get(f"{cluster.jobs}/train")
+    assert has_its_code(cluster, job)
+    assert len(cluster.codes()) == 1
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
