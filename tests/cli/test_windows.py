@@ -56,10 +56,12 @@ def test_commands_show_their_help_convert_run_and_transfer_files(
         (tmp_path / path).write_text(text, encoding="utf-8")
     (tmp_path / "account" / "myshare").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
+    converted = yaml.safe_load(hvj(("convert", "-f", "job.json", "--name", "train")))
+    assert {"name": "ARROW", "value": "→"} in converted["spec"]["env"], "the output is UTF-8"
+    made = yaml.safe_load_all(hvj(("run", "--dry-run", "--gpus", "0", "models/train.py")))
+    assert [each["kind"] for each in made] == ["ConfigMap", "HorovodJob"]
     with FilesService([Account("account", tmp_path / "account")]) as service:
         shown = hvj(
-            ("convert", "-f", "job.json", "--name", "train"),
-            ("run", "--dry-run", "--gpus", "0", "models/train.py"),
             ("storage", "file", "upload", "--source", "data", "-s", "myshare"),
             ("storage", "file", "sync", "--source", "data", "-s", "myshare", "--path", "data", "--delete"),
             ("storage", "file", "download", "--path", "data\\train", "-s", "myshare", "--dest", "copy"),
@@ -67,9 +69,5 @@ def test_commands_show_their_help_convert_run_and_transfer_files(
             *((*path, "--help") for path in every),
             AZURE_STORAGE_CONNECTION_STRING=service.connection_string("account"),
         )
-    documents, _, help_ = shown.partition("Usage: hvj")
-    assert help_.count("Usage: hvj") + 1 == len(every)
-    first, *others = yaml.safe_load_all(documents)
-    assert {"name": "ARROW", "value": "→"} in first["spec"]["env"], "the output is UTF-8"
-    assert [each["kind"] for each in others] == ["ConfigMap", "HorovodJob"]
+    assert shown.count("Usage: hvj") == len(every)
     assert (tmp_path / "copy" / "one.tar").read_text() == (tmp_path / "one.tar").read_text() == "1"
