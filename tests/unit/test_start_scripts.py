@@ -283,8 +283,8 @@ def test_the_launcher_reports_workers_that_do_not_answer_after_a_failure(pod: Po
     ("answer", "words"),
     [
         ("echo ended", ""),
-        ("echo ended; echo running", "ranks have not run to their end, so the exit code is 1"),
-        ("", "no rank has run to its end, so the exit code is 1"),
+        ("echo ended; echo running", "ranks have not run to their end"),
+        ("", "no rank has run to its end"),
         ("exit 127", ""),
     ],
     ids=["ended", "unfinished", "never-begun", "worker-of-an-earlier-version"],
@@ -296,9 +296,9 @@ def test_exit_code_0_of_mpirun_is_checked_with_the_workers(pod: Pod, answer: str
     for program in (pod.bin / "ssh", pod.bin / "mpirun"):
         program.chmod(0o755)
     output = pod.start("launcher.sh", "true", "./train")
-    assert output.rstrip().endswith(words or "mpirun ended with exit code 0 (attempt 1)"), output
-    message = (pod.etc.parent / "termination-log").read_text()
-    assert (message == "mpirun ended with exit code 0") == (not words)
+    assert (f"{words}, so the exit code is 1" in output) == bool(words), output
+    message = (pod.etc.parent / "termination-log").read_text().strip()
+    assert message == "mpirun ended with exit code 0" + (f", but {words}" if words else "")
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "ended"), (3, "running")])

@@ -267,6 +267,7 @@ if [ "$code" = 0 ] && [ -z "$is_ending" ] && [ "$what" = mpirun ]; then
     if [ -n "$lost" ]; then
         code=1
         say "$lost, so the exit code is $code"
+        echo "mpirun ended with exit code 0, but $lost" >>"$run/last_of_stderr"
     fi
 fi
 if [ "$code" != 0 ] && [ ! -s /dev/termination-log ]; then
