@@ -200,15 +200,20 @@ end_job() {
 }
 trap end_job TERM INT
 
-# call_workers: calls each worker over ssh, and keeps what ssh says about those that do not answer.
+# call_workers REQUEST <HOSTS: sends the request to each worker over ssh, keeps the answers and what ssh says about workers
+# that do not answer, and sets `codes` to all exit codes.
 call_workers() {
-    calls=
+    calls='' codes=' '
     while read -r host _; do
         if [ "$host" = "$HOROVODJOB_ADDRESS" ]; then continue; fi
-        ssh -F "$run/ssh_config" "$host" true </dev/null >/dev/null 2>"$run/answer-$host" &
+        ssh -F "$run/ssh_config" "$host" "$1" </dev/null >"$run/ranks-$host" 2>"$run/answer-$host" &
         calls="$calls $!"
-    done <"$hosts"
-    for pid in $calls; do wait "$pid" || :; done
+    done
+    for pid in $calls; do
+        answer=0
+        wait "$pid" || answer=$?
+        codes="$codes$answer "
+    done
 }
 
 # workers_with WORDS: the addresses of workers with such an answer, as many as a termination message can contain.
@@ -216,36 +221,21 @@ workers_with() {
     grep -lE "$1" "$run"/answer-* 2>/dev/null | sed 's/.*answer-//' | head -n 64 | tr '\n' ' '
 }
 
-# ranks_of HOST: a line for each rank that this worker has started. Ends as ssh ends.
-ranks_of() {
-    answer=0
-    ssh -F "$run/ssh_config" "$1" horovodjob-ranks </dev/null 2>/dev/null || answer=$?
-    # A worker that an earlier version of the operator has created does not know the request.
-    if [ "$answer" = 127 ]; then echo ended; fi
-    return "$answer"
-}
-
 # find_lost_ranks: sets `lost` to what contradicts the exit code 0 of mpirun, if anything does. Open MPI ends with it
 # although no rank has run if it cannot start them, for example because it forwards a signal meanwhile.
 find_lost_ranks() {
-    calls='' lost=''
-    mkdir "$run/ranks_of"
-    while read -r host _; do
-        if [ "$host" = "$HOROVODJOB_ADDRESS" ]; then
-            cat "$run"/ranks/* >"$run/ranks_of/$host" 2>/dev/null || :
-            continue
-        fi
-        ranks_of "$host" >"$run/ranks_of/$host" &
-        calls="$calls $!"
-    done <"$run/hosts"
-    for pid in $calls; do
-        answer=0
-        wait "$pid" || answer=$?
-        # 255 is an error of ssh itself.
-        if [ "$answer" = 255 ] && loses_workers; then lost="a worker does not answer"; fi
-    done
-    if grep -q running "$run"/ranks_of/*; then lost="ranks have not run to their end"; fi
-    if ! grep -q ended "$run"/ranks_of/*; then lost="no rank has run to its end"; fi
+    lost=
+    call_workers horovodjob-ranks <"$run/hosts"
+    # ssh ends with 255 for its own errors.
+    case $codes in *" 255 "*) if loses_workers; then lost="a worker does not answer"; fi ;; esac
+    if has_ranks running; then lost="ranks have not run to their end"; fi
+    # A worker that an earlier version of the operator has created does not know the request, and ends with 127.
+    case $codes in *" 127 "*) ;; *) if ! has_ranks ended; then lost="no rank has run to its end"; fi ;; esac
+}
+
+# has_ranks STATE: whether a rank of a worker, or of this launcher, is in this state.
+has_ranks() {
+    grep -qs "$1" "$run"/ranks-* "$run"/ranks/*
 }
 
 code=0
@@ -280,7 +270,7 @@ fi
 # If ssh cannot connect to a worker, its node or the network has failed, and not the program. If a worker has no ssh
 # server any more, its container has ended, and its kubelet will report why. The operator reads the addresses.
 if [ "$code" != 0 ] && [ -z "$is_ending" ]; then
-    call_workers
+    call_workers true <"$hosts"
     # The messages of glibc and of musl.
     unreachable=$(workers_with 'timed out|No route to host|unreachable')
     ended=$(workers_with 'Connection (refused|reset|closed)|closed by remote host')
