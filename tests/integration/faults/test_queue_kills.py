@@ -65,11 +65,16 @@ def finish(job: QueuedJob) -> None:
     job.wait_for_workload("Finished", reason="Succeeded")
 
 
-def run_again(job: QueuedJob) -> None:
-    """The next attempt runs and succeeds."""
-    wait_for("the next attempt", lambda: job.status["attempt"] > 1)
+def run_after(job: QueuedJob, attempt: int) -> None:
+    """The attempt after this one runs, and the queue knows it."""
+    wait_for("the next attempt", lambda: job.status["attempt"] > attempt)
     run_next_attempt(job)
     job.wait_for_workload("PodsReady")
+
+
+def run_again(job: QueuedJob) -> None:
+    """The next attempt runs and succeeds."""
+    run_after(job, 1)
     finish(job)
 
 
@@ -149,17 +154,21 @@ def troubled(job: QueuedJob, queue: Queue) -> None:
     job.wait("Suspended")
     wait_for("its Workload to be deleted", lambda: not job.workload)
     job.suspend(False)
-    wait_for("the next attempt", lambda: job.status["attempt"] > 2)
-    run_next_attempt(job)
-    job.wait_for_workload("PodsReady")
+    run_after(job, 2)
     job.relabel(queue="other", priority="urgent")
     wait_for("the priority", lambda: job.workload["spec"]["priority"] == 1000)
     queue.add("gpus", stopPolicy="HoldAndDrain")
     wait_for("the other queue", lambda: job.workload["spec"]["queueName"] == "other")
-    wait_for("the last attempt", lambda: job.status["attempt"] > 3)
-    run_next_attempt(job)
-    job.wait_for_workload("PodsReady")
+    run_after(job, 3)
     finish(job)
+
+
+def left_and_entered(job: QueuedJob, _queue: Queue) -> None:
+    run(job)
+    job.relabel(queue=None)
+    wait_for("its Workload to be deleted", lambda: not job.workload)
+    job.relabel(queue="gpus")
+    run_again(job)
 
 
 def prebuilt(job: QueuedJob, _queue: Queue) -> None:
@@ -212,6 +221,7 @@ COURSES = [
     Course(contradicted, has_check=True),
     Course(partially_admitted, spec=ELASTIC),
     Course(troubled),
+    Course(left_and_entered),
     Course(prebuilt, {PREBUILT_LABEL: "horovodjob-prebuilt"}, prepare=create_prebuilt),
 ]
 
