@@ -28,6 +28,7 @@ RESTRICTED = {
 }
 # By default, ranks poll each other a thousand times a second, which uses a CPU while they wait.
 RARELY = {"name": "HOROVOD_CYCLE_TIME", "value": "20"}
+SELDOM = RARELY | {"value": "100"}
 # A rank that waits for another one in MPI also uses a CPU, unless /data has this library of support.waiting_ranks.
 SLEEPING = {"name": "LD_PRELOAD", "value": "/data/sleep_for_yield.so"}
 

@@ -74,7 +74,7 @@ def test_a_changed_job_is_another_run_and_the_earlier_one_runs_on(cluster: Clust
     assert {job.phase for job in before.values()} == {"Running"}
 
 
-def test_a_job_that_is_removed_from_git_or_whose_change_is_refused_runs_on(cluster: Cluster, deliver: Deliver) -> None:
+def test_a_job_that_is_removed_from_git_or_has_a_refused_change_runs_on(cluster: Cluster, deliver: Deliver) -> None:
     delivery = deliver()
     before = running(delivery)
     delivery.repository.edit("jobs/kustomization.yaml", ", cifar]", "]")

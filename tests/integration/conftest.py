@@ -122,7 +122,7 @@ def pair(operator_process: Operator, api: Api, tmp_path: Path) -> Iterator[Pair]
 
 @pytest.fixture(scope="module")
 def histories() -> Iterator[list[Sequence[Object]]]:
-    """The versions of the jobs of a file, whose kstatus is checked at its end: the program starts once."""
+    """The versions of the jobs of a file. Their kstatus is checked at its end, so that the program starts once."""
     found: list[Sequence[Object]] = []
     yield found
     assert violations(found, binary("kstatus"), without=CHECKS) == []

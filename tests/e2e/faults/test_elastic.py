@@ -9,14 +9,12 @@ from pathlib import Path
 
 from e2e.access import wait_for
 from e2e.faults.links import set_link
-from e2e.namespace import RARELY, Namespace, volume
+from e2e.namespace import SELDOM, Namespace, volume
 from localcluster.settings import Cluster
 
 RANK = "^python -m horovodjob_trainer --dataset"
 TRAIN = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--dir", "/data", "--threads", "1"]
 TRAIN += ["--epochs", "1000", "--commit-steps", "5", "--checkpoint-steps", "20", "--log-seconds", "1"]
-# Ranks that wait for the exchange half of the time leave processors to other tests.
-SELDOM = RARELY | {"value": "100"}
 # Timeout of a rank that waits for an unreachable one; on a busy machine, a rank also starts slowly.
 ENV = [SELDOM, {"name": "HVD_STALL_SECONDS", "value": "8"}, {"name": "HOROVOD_GLOO_TIMEOUT_SECONDS", "value": "60"}]
 

@@ -157,7 +157,7 @@ def test_a_launchers_own_command_needs_no_options_for_hosts_and_ssh(namespace: N
         assert sorted(namespace.output(f"own-{name}")) == [f"{rank} {pod}" for rank, pod in enumerate(pods)]
 
 
-def test_a_job_whose_mpirun_ends_with_0_and_has_started_no_rank_fails(namespace: Namespace) -> None:
+def test_a_job_fails_if_mpirun_ends_with_0_and_has_started_no_rank(namespace: Namespace) -> None:
     status = namespace.wait_phase("lost", "Failed")
     assert (status["exitCode"], "trains" in namespace.output("lost")) == (1, False)
     (error,) = status["errors"]

@@ -18,7 +18,7 @@ from e2e.access import wait_for
 from e2e.examples import User
 from e2e.faults.links import parted
 from e2e.install import ROOT, Target
-from e2e.namespace import RARELY, SLEEPING, Namespace, volume
+from e2e.namespace import RARELY, SELDOM, SLEEPING, Namespace, volume
 from e2e.training.storage import MOUNT_ROOT, SHARE, StorageAccount
 from localcluster.settings import Cluster
 from support.api_client import Object
@@ -30,7 +30,6 @@ DELAYS = Path(__file__).parent / "programs" / "delays.py"
 TRAIN = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--threads", "1", "--log-seconds", "1"]
 # Small batches and few exchanges a second: most of the time these trainings leave the processors to others.
 TRAIN += ["--batch-size", "8"]
-SELDOM = RARELY | {"value": "100"}
 # The shortest deadline; a stall is reported earlier.
 DEADLINE = 60
 # The deputy of a rank 0 that does not answer is believed when rank 0 has been silent for 60 s, and asks twice a minute.

@@ -83,9 +83,10 @@ def examples(
     for name in MODELS:
         steps = [{"name": "TRAINER_MAX_STEPS", "value": str(STEPS[name])}] if name in STEPS else []
         variables = "".join(f"\n    - {json.dumps(each)}" for each in (RARELY, SLEEPING, *steps))
-        has_variables = "\n  env:\n" in (made.folder / f"{name}.yaml").read_text()
-        before, after = ("\n  env:", "") if has_variables else ("", "\n  worker:")
-        made.change(name, (before or after, f"\n  env:{variables}{after}"))
+        if name == "tabular":  # it has variables of its own
+            made.change(name, ("\n  env:", f"\n  env:{variables}"))
+        else:
+            made.change(name, ("\n  worker:", f"\n  env:{variables}\n  worker:"))
     made.run("kubectl apply -f storage/claim.yaml")  # of two that create it at once, one would fail
     with ThreadPoolExecutor(len(MODELS)) as pool:
         for row in ROWS:

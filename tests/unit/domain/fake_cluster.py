@@ -249,7 +249,7 @@ def pod_facts(made: dict[str, Any]) -> Pod:
 
 
 def new_cluster(**spec: Any) -> FakeCluster:
-    """A job whose pods wait for nodes; `spec` is that of training_job."""
+    """A job with pods that wait for nodes; `spec` is that of training_job."""
     cluster = FakeCluster(training_job(**spec))
     cluster.reconcile()
     return cluster
