@@ -8,6 +8,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from runner.crashed_workers import CrashedWorkers
 from runner.processor_times import ProcessorTimes
 
 # On a busy machine, an example can take long to generate and to run.
@@ -19,8 +20,9 @@ ALLOWED_SKIPS: dict[str, str] = {}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Print the processor time of each file of tests."""
+    """Print the processor time of each file of tests, and let the end of a process of tests end the run."""
     config.pluginmanager.register(ProcessorTimes())
+    config.pluginmanager.register(CrashedWorkers())
 
 
 def _fail_if_skipped(report: Any) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from stages.commands import MOST_TESTS_AGAIN, RAN_AGAIN, pytest_twice
-from stages.settings import StageError
+from stages.settings import ROOT, StageError
 
 ONCE = """
+import os
 from pathlib import Path
 def test_once():
     seen = Path(__file__).with_name("seen")
@@ -18,6 +19,9 @@ def test_once():
     finally: seen.touch()
 def test_other(): pass
 """
+CRASHES_ONCE = ONCE.replace(
+    "finally: seen.touch()", "finally:\n        if not seen.exists(): seen.touch(); os._exit(1)"
+)
 FAILS = "def test_fails(): assert 0\n"
 
 
@@ -59,6 +63,18 @@ def test_what_a_second_try_would_not_change_fails_the_stage_at_once(
     with pytest.raises(StageError):
         run(tmp_path, program)
     assert RAN_AGAIN not in capfd.readouterr().out
+
+
+def test_a_process_of_tests_that_ends_fails_the_stage_because_other_tests_did_not_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "conftest.py").write_text(
+        f"import sys\nsys.path.append({str(ROOT / 'tests')!r})\nfrom runner.crashed_workers import CrashedWorkers\n"
+        "def pytest_configure(config): config.pluginmanager.register(CrashedWorkers())\n"
+    )
+    with pytest.raises(StageError):
+        run(tmp_path, CRASHES_ONCE, ("-p", "xdist", "-n", "1", "--max-worker-restart", "0"))
+    assert "run again" not in capfd.readouterr().out
 
 
 def run(folder: Path, program: str, parallel: tuple[str, ...] = ()) -> None:

@@ -103,7 +103,9 @@ def _test(folders: tuple[str, ...], *arguments: str, workers: str = "") -> None:
     if _only():
         pytest(*folders, *arguments, "-k", _only())
     else:
-        pytest_twice((*folders, *arguments), ("-n", workers, "--dist", "loadfile") if workers else ())
+        # A test that hangs and ends its process would hang in the next one too.
+        parallel = ("-n", workers, "--dist", "loadfile", "--max-worker-restart", "0")
+        pytest_twice((*folders, *arguments), parallel if workers else ())
 
 
 def _only() -> str:

@@ -14,6 +14,7 @@ from stages.settings import CA_BUNDLE, CACHE, CLUSTER, CLUSTER_NAME, ROOT, VENV,
 
 # More failures than this have a common cause, which a second try would not change.
 MOST_TESTS_AGAIN = 3
+TESTS_FAILED = 1  # the exit code of pytest
 RAN_AGAIN = "passed only when run again: "
 PYTEST: tuple[str | Path, ...] = (VENV / "bin" / "python", "-m", "pytest")
 # Without bytecode every process compiles all its imports: 7 s of CPU time for TensorFlow, 2 s for kopf. Some
@@ -27,7 +28,8 @@ def call(*command: str | Path, **variables: str) -> None:
     done = subprocess.run(words, cwd=ROOT, env=environment() | variables, stdin=subprocess.DEVNULL, check=False)
     if done.returncode:
         shown = " ".join(word.replace(f"{ROOT}/", "") for word in words[:6])
-        raise StageError(f"`{shown}{' ...' if len(words) > 6 else ''}` ended with {done.returncode}")
+        message = f"`{shown}{' ...' if len(words) > 6 else ''}` ended with {done.returncode}"
+        raise StageError(message, done.returncode)
 
 
 def output(*command: str | Path) -> str:
@@ -70,9 +72,10 @@ def pytest_twice(arguments: tuple[str, ...], parallel: tuple[str, ...]) -> None:
         command = (*PYTEST, *arguments, "-o", f"cache_dir={cache}")
         try:
             call(*command, *parallel, **BYTECODE)
-        except StageError:
+        except StageError as error:
             failed = failed_tests(Path(cache))
-            if not 0 < len(failed) <= MOST_TESTS_AGAIN:
+            # With another code, not all tests have run.
+            if error.code != TESTS_FAILED or not 0 < len(failed) <= MOST_TESTS_AGAIN:
                 raise
             print(f"\nrun again, alone: {', '.join(failed)}", flush=True)
             call(*command, "--last-failed", **BYTECODE)

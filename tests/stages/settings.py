@@ -17,6 +17,11 @@ CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 class StageError(Exception):
     """A stage did not pass; the message is for the person who ran it."""
 
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+        """The exit code of the command that failed."""
+
 
 def uses_given_cluster() -> bool:
     """Whether KUBECONFIG names another cluster than the project's own. Raises StageError without IMAGE_REGISTRY."""

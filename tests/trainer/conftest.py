@@ -148,9 +148,8 @@ def start(mpirun: Any, environment: dict[str, str], tmp_path: Path) -> Iterator[
 
     yield started
     for job in jobs:
-        if job.process.poll() is None:
-            job.process.kill()
-            job.process.communicate()
+        job.process.kill()
+        job.process.wait()
 
 
 @pytest.fixture(scope="session")

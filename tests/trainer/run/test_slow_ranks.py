@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from trainer.reporting.operator_server import OperatorServer
-from trainer.run.test_stalls import Log
+from trainer.support.background_job import Job
+from trainer.support.waiting import TIMEOUT_SECONDS
 
 PROGRAM = Path(__file__).parent / "programs" / "slow_rank.py"
 RANKS, SECONDS = 2, 9
@@ -17,8 +18,8 @@ RANKS, SECONDS = 2, 9
 class Training:
     """Ranks that train, and the reports of rank 0."""
 
-    def __init__(self, log: Log, operator: OperatorServer, directory: Path) -> None:
-        self.log, self.operator, self.directory = log, operator, directory
+    def __init__(self, job: Job, operator: OperatorServer, directory: Path) -> None:
+        self.job, self.operator, self.directory = job, operator, directory
 
     def slow_ranks(self) -> list[Any]:
         """The slow rank of each report."""
@@ -26,10 +27,11 @@ class Training:
 
     def until(self, is_reached: Callable[[list[Any]], bool]) -> list[Any]:
         """The slow ranks of the reports from now on, until this is so."""
-        before = len(self.slow_ranks())
+        before, deadline = len(self.slow_ranks()), time.monotonic() + TIMEOUT_SECONDS
         with self.operator.changed:
             while not is_reached(found := self.slow_ranks()[before:]):
-                assert self.log.job.process.poll() is None, self.log.job.ended()[1]
+                assert self.job.process.poll() is None, self.job.output()
+                assert time.monotonic() < deadline, self.job.output()
                 self.operator.changed.wait(1)
         return found
 
@@ -65,7 +67,7 @@ def train(start: Any, preloaded_python: list[str], operator: OperatorServer, tmp
     }
 
     def begin(way: str) -> Training:
-        return Training(Log(start([*preloaded_python, str(PROGRAM), way], RANKS, variables)), operator, tmp_path)
+        return Training(start([*preloaded_python, str(PROGRAM), way], RANKS, variables), operator, tmp_path)
 
     return begin
 
@@ -75,8 +77,8 @@ def test_slow_ranks_of_a_loop_are_named_with_their_section_until_they_are_fast(t
     assert not any(training.until(lambda found: len(found) > 4)), "all are slow, with noise"
     training.check_naming(1, "input", {"section": "input"})
     training.check_naming(0, "compute", {"section": "compute"})
-    training.log.until("SlowRank: rank 1 on the-pod needs .*, most of it in its input")
-    training.log.until("SlowRank: rank 0 on the-pod needs .*, most of it in its compute")
+    training.job.until("SlowRank: rank 1 on the-pod needs .*, most of it in its input")
+    training.job.until("SlowRank: rank 0 on the-pod needs .*, most of it in its compute")
 
 
 def test_a_slow_rank_in_fit_is_named_without_a_section(train: Callable[..., Training]) -> None:

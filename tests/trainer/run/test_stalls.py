@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import socket
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 from horovodjob_trainer.reporting.watch_process import PAUSE_SECONDS
 from trainer.support.background_job import Job
 from trainer.support.hanging_share import hanging_share
-from trainer.support.waiting import TIMEOUT_SECONDS
 
 PROGRAM = Path(__file__).parent / "programs" / "stalls.py"
 SECONDS = {"HVD_STALL_SECONDS": "6"}
@@ -54,60 +52,37 @@ def watch_processes(rank: int) -> list[int]:
     return [each for each in children if b"watch_process" in Path(f"/proc/{each}/cmdline").read_bytes()]
 
 
-class Log:
-    """The lines of a job as they come."""
-
-    def __init__(self, job: Job) -> None:
-        self.job, self.lines = job, list[str]()
-
-    def until(self, pattern: str) -> str:
-        """The next line with this pattern."""
-        assert self.job.process.stdout is not None
-        timer = threading.Timer(TIMEOUT_SECONDS, self.job.process.kill)
-        timer.start()
-        try:
-            for line in self.job.process.stdout:
-                self.lines.append(line.rstrip("\n"))
-                if re.search(pattern, line):
-                    return line
-        finally:
-            timer.cancel()
-        raise AssertionError(f"no line has {pattern!r}:\n" + "\n".join(self.lines))
-
-    def until_stall(self, text: str) -> None:
-        """Wait for the report of a stall with this text.
-
-        On a busy machine, others can precede it. The ranks disturb themselves after a step, which ends those.
-        """
-        since = r"no step since \d\d:\d\d:\d\dZ \(usual: [\d.]+ s\)"
-        self.until(rf"horovodjob: TrainingStalled: {since}: {text}$")
+def until_stall(job: Job, text: str) -> None:
+    """Wait for the report of a stall with this text. On a busy machine, others can precede it."""
+    since = r"no step since \d\d:\d\d:\d\dZ \(usual: [\d.]+ s\)"
+    job.until(rf"horovodjob: TrainingStalled: {since}: {text}$")
 
 
 @pytest.fixture
-def started(start: Any, preloaded_python: list[str], tmp_path: Path) -> Callable[..., Log]:
+def started(start: Callable[..., Job], preloaded_python: list[str], tmp_path: Path) -> Callable[..., Job]:
     """Starts a training in one of the ways, and waits until steps are completed: before, the limit is that of a start.
 
     Further arguments are variables.
     """
 
-    def begin(way: str, ranks: int = 2, **variables: str) -> Log:
+    def begin(way: str, ranks: int = 2, **variables: str) -> Job:
         environment = {"HOROVODJOB_POD": POD, **SECONDS, **variables}
-        log = Log(start([*preloaded_python, str(PROGRAM), str(tmp_path), way], ranks, environment))
-        log.until("TRAINS")
-        return log
+        job = start([*preloaded_python, str(PROGRAM), str(tmp_path), way], ranks, environment)
+        job.until("TRAINS")
+        return job
 
     return begin
 
 
 def test_the_rank_that_the_others_wait_for_is_named_until_it_continues(
-    started: Callable[..., Log], tmp_path: Path
+    started: Callable[..., Job], tmp_path: Path
 ) -> None:
-    log = started("fit")
+    job = started("fit")
     for rank in (0, 1):
         (tmp_path / f"request-{rank}").write_text("stop")
-        log.until_stall(f"rank {rank} on {POD} is stopped{OTHER}")
+        until_stall(job, f"rank {rank} on {POD} is stopped{OTHER}")
         send(tmp_path, rank, signal.SIGCONT)
-        log.until("the training continues")
+        job.until("the training continues")
     request, fifo = tmp_path / "request-1", tmp_path / "fifo-1"
     ends: dict[str, Callable[[], object]] = {
         "python": request.unlink,
@@ -120,31 +95,31 @@ def test_the_rank_that_the_others_wait_for_is_named_until_it_continues(
             if kind == "native"
             else "is computing, or reads its next batch, at"
         )
-        log.until_stall(rf"rank 1 on {POD} {does} {PLACE}{OTHER}")
+        until_stall(job, rf"rank 1 on {POD} {does} {PLACE}{OTHER}")
         end()
-        log.until("the training continues")
+        job.until("the training continues")
     share = tmp_path / "share-1"
     with hanging_share(share):
         call = rf"waits in the kernel \(request_wait_answer\), with {share}/examples"
-        log.until_stall(rf"rank 1 on {POD} {call}{OTHER}")
-    log.until("the training continues")
+        until_stall(job, rf"rank 1 on {POD} {call}{OTHER}")
+    job.until("the training continues")
     (tmp_path / "end").touch()
-    code, output = log.job.ended()
+    code, output = job.ended()
     assert (code, output.count("ENDED")) == (0, 2), output
 
 
 @pytest.mark.parametrize("way", ["loop", "mpi4py"])
-def test_other_ways_to_train_are_watched(started: Callable[..., Log], tmp_path: Path, way: str) -> None:
-    log = started("fit", HOROVODJOB_EXCHANGE="mpi4py") if way == "mpi4py" else started(way)
+def test_other_ways_to_train_are_watched(started: Callable[..., Job], tmp_path: Path, way: str) -> None:
+    job = started("fit", HOROVODJOB_EXCHANGE="mpi4py") if way == "mpi4py" else started(way)
     (tmp_path / "request-1").write_text("stop")
-    log.until_stall(f"rank 1 on {POD} is stopped{OTHER}")
+    until_stall(job, f"rank 1 on {POD} is stopped{OTHER}")
     send(tmp_path, 1, signal.SIGCONT)
-    log.until("the training continues")
+    job.until("the training continues")
     if way == "loop":
         (tmp_path / "request-1").write_text("skip")
         place = r"rank \d after step \d+, at <module> in stalls\.py:\d+"
         text = rf"all 2 ranks wait in the exchange, but not at the same place \({place}; {place}\): a rank may have "
-        log.until_stall(f"{text}skipped a step or a call")
+        until_stall(job, f"{text}skipped a step or a call")
 
 
 def test_a_share_that_hangs_at_the_start_of_a_run_is_named_before_the_limit_of_the_start(
@@ -154,20 +129,20 @@ def test_a_share_that_hangs_at_the_start_of_a_run_is_named_before_the_limit_of_t
     run = ("--dir", tmp_path / "run", "--logs", tmp_path / "logs", "--tensorboard", "none", "--threads", 1)
     variables = {"HOROVODJOB_POD": POD, **SECONDS}
     with hanging_share(tmp_path / "run"):
-        log = Log(start(trainer("--dataset", "digits", "--epochs", 1, "--max-steps", 2, *run), 2, variables))
+        job = start(trainer("--dataset", "digits", "--epochs", 1, "--max-steps", 2, *run), 2, variables)
         stall = r"TrainingStalled: no step since \d\d:\d\d:\d\dZ"
-        log.until(rf"{stall}: rank 0 on {POD} waits in the kernel \(\w+\), with {tmp_path}/run\S*{OTHER}$")
+        job.until(rf"{stall}: rank 0 on {POD} waits in the kernel \(\w+\), with {tmp_path}/run\S*{OTHER}$")
 
 
-def test_a_rank_alone_is_watched_until_its_last_checkpoint(started: Callable[..., Log], tmp_path: Path) -> None:
-    log = started("callback", ranks=1)
+def test_a_rank_alone_is_watched_until_its_last_checkpoint(started: Callable[..., Job], tmp_path: Path) -> None:
+    job = started("callback", ranks=1)
     (tmp_path / "request-0").write_text("python")
-    log.until_stall(rf"rank 0 on {POD} is computing, or reads its next batch, at {PLACE}")
+    until_stall(job, rf"rank 0 on {POD} is computing, or reads its next batch, at {PLACE}")
     (tmp_path / "request-0").unlink()
-    log.until("the training continues")
+    job.until("the training continues")
     with hanging_share(tmp_path / "run"):
         (tmp_path / "end").touch()  # the last checkpoint is written then
-        log.until_stall(rf"rank 0 on {POD} waits in the kernel \(\w+\), with \S*/run/\S*")
+        until_stall(job, rf"rank 0 on {POD} waits in the kernel \(\w+\), with \S*/run/\S*")
 
 
 def test_the_trainer_is_watched_until_its_models_are_saved(
@@ -178,25 +153,25 @@ def test_the_trainer_is_watched_until_its_models_are_saved(
     held.touch()
     data = ("--dataset", "digits", "--model", "own:build", "--batch-size", 256, "--max-steps", 4)
     variables = {"HOROVODJOB_POD": POD, "PYTHONPATH": str(tmp_path), **SECONDS}
-    log = Log(start(trainer(*data, "--dir", output, "--tensorboard", "none", "--threads", 1), 1, variables))
-    log.job.wait_for("out/.horovodjob-run.json")
+    job = start(trainer(*data, "--dir", output, "--tensorboard", "none", "--threads", 1), 1, variables)
+    job.wait_for("out/.horovodjob-run.json")
     with hanging_share(output / "saved_models"):
         held.unlink()
-        log.until_stall(rf"rank 0 on {POD} waits in the kernel \(\w+\), with {output}/saved_models\S*")
+        until_stall(job, rf"rank 0 on {POD} waits in the kernel \(\w+\), with {output}/saved_models\S*")
 
 
-def test_a_deadline_ends_the_attempt_with_the_stacks_of_all_ranks(started: Callable[..., Log], tmp_path: Path) -> None:
+def test_a_deadline_ends_the_attempt_with_the_stacks_of_all_ranks(started: Callable[..., Job], tmp_path: Path) -> None:
     deadline = 12
     (tmp_path / "token").write_text("secret")
     with socket.create_server(("127.0.0.1", 0)) as operator:  # accepts connections, and answers nothing
-        log = started(
+        job = started(
             "fit",
             HOROVODJOB_PROGRESS_DEADLINE=f"{deadline}",
             HOROVODJOB_PROGRESS_URL=f"http://127.0.0.1:{operator.getsockname()[1]}/progress",
             HOROVODJOB_PROGRESS_TOKEN_FILE=str(tmp_path / "token"),
             AZ_BATCHAI_STDOUTERR_DIR=str(tmp_path),
         )
-        code, output = ended_by_deadline(log, tmp_path, deadline)
+        code, output = ended_by_deadline(job, tmp_path, deadline)
     assert code == 137
     assert re.search(
         rf"horovodjob: ProgressDeadlineExceeded: no step since .*: rank 0 on {POD} runs native code that keeps Python "
@@ -209,7 +184,7 @@ def test_a_deadline_ends_the_attempt_with_the_stacks_of_all_ranks(started: Calla
     assert re.search(r"^rank 1, innermost frame first:\n  .*tensorflow", stacks, re.MULTILINE)
 
 
-def ended_by_deadline(log: Log, tmp_path: Path, deadline: int) -> tuple[int, str]:
+def ended_by_deadline(job: Job, tmp_path: Path, deadline: int) -> tuple[int, str]:
     """The end of a training after a pause of a whole pod, and a hang of its rank."""
     rank_0 = int((tmp_path / "process-0").read_text())
     pod = [rank_0, *watch_processes(rank_0)]
@@ -220,4 +195,4 @@ def ended_by_deadline(log: Log, tmp_path: Path, deadline: int) -> tuple[int, str
     for process in reversed(pod):
         os.kill(process, signal.SIGCONT)
     (tmp_path / "request-0").write_text("native")
-    return log.job.ended()
+    return job.ended()

@@ -69,6 +69,22 @@ def test_a_pause_of_the_pod_is_no_stall(rank: Activity, watch: Watch, capsys: py
     assert "the training continues" in capsys.readouterr().err
 
 
+def test_the_log_has_each_new_verdict_of_a_stall(
+    rank: Activity, watch: Watch, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rank.enter(Section.STEP)
+    rank[Field.SINCE] -= 7200
+    watch.observed_since -= 7200
+    first, later = "does not answer: its pod, its node or the network to it has failed", "is stopped"
+    for answers, kernel, said in ((False, "", first), (False, "", ""), (True, later, later), (True, later, "")):
+        states = [RankState(1, "worker-1", is_answering=answers, kernel=kernel)]
+        monkeypatch.setattr(watch, "_states", lambda states=states: states)
+        watch.reported_at = -math.inf
+        watch.check()
+        log = capsys.readouterr().err
+        assert (f"rank 1 on worker-1 {said}\n" in log) if said else not log
+
+
 def test_the_report_about_many_ranks_says_how_many_there_are(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     reports: list[Any] = []
     monkeypatch.setattr(watch, "client", type("Client", (), {"post": lambda self, report: reports.append(report)})())
