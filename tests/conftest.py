@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from runner.crashed_workers import CrashedWorkers
+from runner.failures import Failures
 from runner.processor_times import ProcessorTimes
 
 # On a busy machine, an example can take long to generate and to run.
@@ -20,9 +20,9 @@ ALLOWED_SKIPS: dict[str, str] = {}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Print the processor time of each file of tests, and let the end of a process of tests end the run."""
+    """Print the processor time of each file of tests, and each failure at once."""
     config.pluginmanager.register(ProcessorTimes())
-    config.pluginmanager.register(CrashedWorkers())
+    config.pluginmanager.register(Failures(config))
 
 
 def _fail_if_skipped(report: Any) -> None:

@@ -49,7 +49,7 @@ def assert_documented_output(engine: Engine, title: str, **names: Delivery) -> N
         return _comparable(last[0]) == _comparable(block)
 
     try:
-        wait_for(f"the output in the section {title!r}", is_as_documented, seconds=60)
+        wait_for(f"the output in the section {title!r}", is_as_documented, seconds=300)
     except AssertionError as error:
         raise AssertionError(f"{error}, which RECORD_OUTPUT=1 writes; the output is\n{last[0]}") from None
 

@@ -105,7 +105,7 @@ def test_a_commit_does_to_a_running_job_what_the_page_says(cluster: Cluster, del
     for (setting, what, delivery), job in zip(cases, before, strict=True):
         expected = getattr(setting, what)[0]
         try:
-            wait_for("the outcome", functools.partial(is_outcome, delivery, job, expected), seconds=20)
+            wait_for("the outcome", functools.partial(is_outcome, delivery, job, expected), seconds=120)
         except AssertionError:
             found[setting.words, what] = f"{outcome(delivery, job)}, not {expected}: {delivery.message()[:300]}"
     assert found == {}

@@ -69,12 +69,14 @@ def test_a_process_of_tests_that_ends_fails_the_stage_because_other_tests_did_no
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "conftest.py").write_text(
-        f"import sys\nsys.path.append({str(ROOT / 'tests')!r})\nfrom runner.crashed_workers import CrashedWorkers\n"
-        "def pytest_configure(config): config.pluginmanager.register(CrashedWorkers())\n"
+        f"import sys\nsys.path.append({str(ROOT / 'tests')!r})\nfrom runner.failures import Failures\n"
+        "def pytest_configure(config): config.pluginmanager.register(Failures(config))\n"
     )
     with pytest.raises(StageError):
         run(tmp_path, CRASHES_ONCE, ("-p", "xdist", "-n", "1", "--max-worker-restart", "0"))
-    assert "run again" not in capfd.readouterr().out
+    output = capfd.readouterr().out
+    assert "run again" not in output
+    assert "test_it.py::test_once failed: worker 'gw0' crashed" in output
 
 
 def run(folder: Path, program: str, parallel: tuple[str, ...] = ()) -> None:
