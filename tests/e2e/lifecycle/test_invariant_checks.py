@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from e2e.recorder import Recorder
-from support.api_client import Api, ApiError, Object
+from support.api_client import Object
 from support.invariants import CHECKS, false_alarms
 from support.phases import FINISHED, PHASES
 
@@ -66,35 +65,6 @@ def _with(version: Object, **status: Any) -> Object:
 def test_each_violation_is_detected_by_its_own_check(old: Object, new: Object, check: str) -> None:
     assert _found(STARTING, RUNNING) == _found(RUNNING, FAILED) == []
     assert _found(old, new) == [check]
-
-
-class FailingApi(Api):
-    """An API server without objects; its watches end with an error."""
-
-    def __init__(self, watched: Any) -> None:
-        self._watched = watched
-
-    def request(self, *_: Any, **__: Any) -> Any:
-        return {"items": [], "metadata": {"resourceVersion": "1"}}
-
-    def lines(self, *_: Any, **__: Any) -> Any:
-        raise self._watched
-
-
-def test_reading_a_recorder_with_a_dead_thread_fails() -> None:
-    recorder = Recorder(FailingApi(KeyError("resourceVersion")), "/api/v1/pods")
-    recorder.start()
-    recorder.join()
-    with pytest.raises(AssertionError, match="died: KeyError"):
-        recorder.of("team")
-
-
-def test_a_recorder_that_lists_again_has_a_gap() -> None:
-    recorder = Recorder(FailingApi(ApiError(410, "too old resource version")), "/api/v1/pods").begin()
-    while not recorder.gaps:
-        recorder.check()
-    with pytest.raises(AssertionError, match=r"may have missed versions.*too old resource version"):
-        recorder.check(known_gaps=0)
 
 
 def test_a_stall_of_a_job_that_no_test_has_stopped_is_a_false_alarm() -> None:
