@@ -51,9 +51,10 @@ RUN = {
     "serving.md": "trainer/run/test_inference.py",
     "stalls.md": "e2e/training/test_stalls.py",
     "trainer-reference.md#Settings": "trainer/cli/test_configuration.py",
-    "trainer-reference.md#Exchange of the gradients": "trainer/cli/test_tutorial_pages.py",
+    # Its variables, with the command of performance.md.
+    "trainer-reference.md#Exchange of the gradients": "trainer/test_synthetic_benchmark.py",
     "trainer-reference.md#Elastic": "trainer/conftest.py",  # test_elastic_training.py starts it
-    "trainer.md": "trainer/cli/test_tutorial_pages.py",
+    "trainer.md": "trainer/run/test_training.py",  # on two ranks
     "troubleshooting.md": "e2e/lifecycle/test_runbooks.py",
     "tutorial-fine-tuning.md": "trainer/cli/test_tutorial_pages.py",
     "tutorial-images.md": "trainer/cli/test_tutorial_pages.py",

@@ -1,6 +1,7 @@
 """The program as a job starts it: output, files and exit codes of two ranks."""
 
 import re
+import shlex
 from collections.abc import Callable
 from importlib.resources import files as package_files
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from horovodjob_trainer.data.formats.digits import FILE
+from stages.settings import ROOT
+from support.tutorial.page import blocks
 from trainer.support.tensorflow_notice import without_notice
 
 PLAIN_KERAS = Path(__file__).parent / "programs" / "plain_keras.py"
@@ -27,9 +30,11 @@ def files(directory: Path) -> set[str]:
 def digits_run(
     run: Callable[..., Any], fresh_trainer: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> Any:
-    """Two ranks that train on the digits with the defaults, but for fewer epochs."""
+    """Two ranks with the first command of the trainer's page, but for fewer epochs and in a directory of the test."""
+    program, flags = blocks(ROOT / "docs" / "trainer.md", "sh")[0].split(" --", 1)
+    assert program == "python -m horovodjob_trainer"
     directory = tmp_path_factory.mktemp("digits") / "made" / "by the trainer"
-    return run(2, fresh_trainer("--dataset", "digits", "--epochs", 1, "--dir", directory)), directory
+    return run(2, fresh_trainer(*shlex.split(f"--{flags}"), "--epochs", 1, "--dir", directory)), directory
 
 
 def test_two_ranks_train_on_the_digits_and_rank_0_prints_and_writes(digits_run: Any) -> None:
