@@ -19,6 +19,15 @@ from trainer.support.tensorflow_notice import without_notice
 PUBLISHED_SHA256 = "f2196416e48ce7e022db65223e964f2982e42079ca3ac57e0289b4087a9feac0"
 MODEL = "saved_models/keras_cifar10_trained_model.h5"
 PATCHES = "horovodjob_trainer.compat: patched: "
+UNUSED_CALLBACKS = """
+import horovod.keras as hvd, keras, numpy
+
+hvd.init()
+model = keras.models.Sequential([keras.layers.Dense(1, input_shape=(2,))])
+model.compile("sgd", "mse")
+callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: print("CALLED"))]
+model.fit(numpy.zeros((4, 2)), numpy.zeros((4, 1)), verbose=0)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +132,14 @@ def test_the_model_loads_in_keras_2_with_its_optimizer_and_in_keras_3(
     assert "OPTIMIZER RMSprop 4 0.0002 1e-06 13" in ended.stdout
 
 
-def test_as_it_is_the_script_is_not_patched(
-    train: Callable[..., Trained], compat: Callable[..., list[str]], tmp_path: Path
+def test_as_it_is_a_script_is_not_patched(
+    run: Callable[..., Any], compat: Callable[..., list[str]], tmp_path: Path
 ) -> None:
-    trained = train(compat, tmp_path, str(tmp_path), "--as-is", ranks=1, TRAINER_MAX_EPOCHS="1")
-    assert PATCHES not in trained.output
-    assert [path.name for path in tmp_path.rglob("*.h5")] == [Path(MODEL).name]
+    (tmp_path / "script.py").write_text(UNUSED_CALLBACKS)
+    for options, called in ((("--as-is",), 0), ((), 1)):
+        ended = run(1, compat(*options, tmp_path / "script.py"))
+        assert (ended.code, ended.stdout.count("CALLED")) == (0, called), ended.stderr
+        assert ended.stderr.count(PATCHES) == called
 
 
 def test_digits_replace_cifar10_without_a_network(
