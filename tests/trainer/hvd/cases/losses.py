@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from horovodjob_trainer import hvd
-from trainer.hvd.cases.shared import DIRECTORY, flat, message, of_ranks
+from trainer.hvd.cases.shared import DIRECTORY, flat, message, of_one_rank, of_ranks
 
 layers = keras.layers
 sparse = keras.losses.SparseCategoricalCrossentropy
@@ -55,12 +55,12 @@ def both(
 ) -> list[Any]:
     """The weights after a training of both ranks, and after that of one process."""
     optimizers = [keras.optimizers.SGD(0.5, gradient_accumulation_steps=passes) for _ in range(2)]
-    every_second = slice(hvd.rank(), None, 2)
-    return [
-        trained(hvd.DistributedOptimizer(optimizers[0]), wrap(loss()), every_second, labels, masked=masked,
-                weight=weight, traced=traced),
-        trained(optimizers[1], loss(), slice(0, None, 1), labels, masked=masked, weight=weight),
-    ]  # fmt: skip
+    every_second, others = slice(hvd.rank(), None, 2), {"masked": masked, "weight": weight}
+    together = trained(
+        hvd.DistributedOptimizer(optimizers[0]), wrap(loss()), every_second, labels, traced=traced, **others
+    )
+    alone = of_one_rank(0, trained, optimizers[1], loss(), slice(0, None, 1), labels, **others)
+    return [together, alone]
 
 
 def test_a_distributed_loss_trains_as_one_process() -> None:
@@ -93,12 +93,18 @@ def test_a_distributed_loss_reports_the_loss_of_one_process_for_batches_of_diffe
         arguments = {"batch_size": EXAMPLES, "epochs": 2, "shuffle": False, "verbose": 0}
         callbacks = [hvd.callbacks.MetricAverageCallback()]
         fit = network.fit(words[rows], targets[rows], callbacks=callbacks, **arguments)
-        alone, expected = model(masked=masked), []
-        alone.compile(keras.optimizers.SGD(0.5), sparse(), run_eagerly=True)
-        for _ in range(2):
-            alone.reset_metrics()
-            expected.append(float(alone.train_on_batch(words, targets)))
+        expected = of_one_rank(1, losses_of_one_process, masked=masked)
         np.testing.assert_allclose(fit.history["loss"], expected, rtol=1e-5)
+
+
+def losses_of_one_process(*, masked: bool) -> list[float]:
+    """The loss of each of two steps with all examples."""
+    network, found = model(masked=masked), []
+    network.compile(keras.optimizers.SGD(0.5), sparse(), run_eagerly=True)
+    for _ in range(2):
+        network.reset_metrics()
+        found.append(float(network.train_on_batch(words, targets)))
+    return found
 
 
 def test_a_distributed_loss_is_saved_as_one_of_keras_and_refuses_what_is_no_mean() -> None:
@@ -180,6 +186,12 @@ def measured(optimizer: Any, *, masked: bool) -> Any:
     return network
 
 
+def evaluation_of_one_process(examples: Any, *, masked: bool) -> Any:
+    """The metrics of the examples of all ranks."""
+    x, y, weight = map(np.concatenate, zip(*examples, strict=True))
+    return measured("sgd", masked=masked).evaluate(x, y, 24, 0, weight, return_dict=True)
+
+
 def test_metrics_of_training_validation_and_evaluation_are_those_of_all_examples() -> None:
     """Of a training that changes no weight. A metric with an unknown state is averaged and named."""
     parts = [tuple(each[rank::2] for each in (words, targets, weights)) for rank in range(2)]
@@ -191,12 +203,12 @@ def test_metrics_of_training_validation_and_evaluation_are_those_of_all_examples
         arguments = {"sample_weight": weight, "verbose": 0, "callbacks": [hvd.callbacks.MetricAverageCallback()]}
         with contextlib.redirect_stderr(printed):
             fit = network.fit(x, y, batch_size=12, validation_data=validated[hvd.rank()], **arguments)
-            evaluated = network.evaluate(x, y, batch_size=6, return_dict=True, **arguments)
+            evaluated = {} if masked else network.evaluate(x, y, batch_size=6, return_dict=True, **arguments)
         found = {name: value[0] for name, value in fit.history.items()}
         found |= {f"evaluate_{name}": value for name, value in evaluated.items()}
-        for prefixes, examples in ((("", "evaluate_"), parts), (("val_",), validated)):
-            x, y, weight = map(np.concatenate, zip(*examples, strict=True))
-            alone = measured("sgd", masked=masked).evaluate(x, y, 24, 0, weight, return_dict=True)
+        of_training = ("",) if masked else ("", "evaluate_")
+        for rank, (prefixes, examples) in enumerate(((of_training, parts), (("val_",), validated))):
+            alone = of_one_rank(rank, evaluation_of_one_process, examples, masked=masked)
             for prefix, (name, value) in itertools.product(prefixes, alone.items()):
                 # A masked loss is the mean of the means of batches, which are others in one process. Keras reads the
                 # variable of the training's hits after the validation.

@@ -49,6 +49,11 @@ def of_ranks(value: Any) -> list[Any]:
     return list(hvd.allgather_object(value))
 
 
+def of_one_rank(rank: int, compute: Callable[..., Any], *values: Any, **options: Any) -> Any:
+    """What a rank computes, which all ranks would compute alike."""
+    return hvd.broadcast_object(compute(*values, **options) if hvd.rank() == rank else None, root_rank=rank)
+
+
 def are_equal(values: Any) -> bool:
     """Whether an array has the same bits on all ranks, and is not zero."""
     first, *others = of_ranks(np.asarray(values))
