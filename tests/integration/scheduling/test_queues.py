@@ -1,7 +1,13 @@
-"""Queues of Kueue: a job has pods while its Workload is admitted, and gives its quota back with its last pod."""
+"""Queues of Kueue: a job has pods while its Workload is admitted, and gives its quota back with its last pod.
+
+Kueue is installed by the first test, and removed by the last one.
+"""
 
 import os
 import signal
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
 import yaml
@@ -10,6 +16,8 @@ from horovodjob_operator.errors import Conflict
 from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_operator.kueue.kueue_api import KueueApi
 from horovodjob_operator.kueue.workload import owned_workload
+from integration.faults.operator_kills import Lanes, parallel_lanes
+from integration.faults.queue_kills import differences, leave_while_the_operator_is_dead, prepare
 from integration.scenarios import run_next_attempt, suspend
 from support.api_client import JOBS, ROOT, Api, ApiError, Object, job, wait_for
 from support.control_plane.operator_control_plane import OperatorControlPlane
@@ -17,12 +25,15 @@ from support.control_plane.watch_threads import Recorder
 from support.job_driver import Job, submit
 from support.kueue.controller import Kueue
 from support.kueue.queues import (
+    API,
     LABEL,
     PRIORITY_LABEL,
+    REQUESTS,
     Queue,
     QueuedJob,
     create_admission_check,
     has_reservation,
+    recorded_violations,
     wait_for_balance,
 )
 from support.operator_process import Operator
@@ -36,6 +47,19 @@ def finish(job: Job) -> None:
 
 
 # ---- waiting and starting ------------------------------------------------------------------------------------
+
+
+def test_a_job_waits_until_kueue_is_installed(
+    request: pytest.FixtureRequest, api: Api, namespace: str, operator: Operator
+) -> None:
+    body = job(launcher=REQUESTS["launcher"], worker={"replicas": 2, "gpus": 0, **REQUESTS["worker"]})
+    body["metadata"]["labels"] = {LABEL: "gpus"}
+    made = api.create(JOBS.format(namespace), body)
+    waiting = QueuedJob(api, namespace, "train", made["metadata"]["uid"])
+    assert "Kueue" in waiting.wait_queued("QueueUnavailable")
+    request.getfixturevalue("kueue")
+    Queue(api, namespace, 2)
+    finish(waiting)
 
 
 def test_a_job_waits_without_pods_and_starts_with_what_its_queue_assigns_when_there_is_room(queue: Queue) -> None:
@@ -192,35 +216,6 @@ def test_the_maximum_execution_time_of_the_queue_ends_the_job_until_it_is_active
     job.wait_for_pods()
 
 
-def test_pods_that_are_not_ready_in_time_wait_again_and_a_job_without_a_queue_starts_at_once(
-    queue: Queue, kueue: Kueue
-) -> None:
-    settings = kueue.settings | {"manageJobsWithoutQueueName": True}
-
-    def wait_for_pods_ready(timeout: str) -> None:
-        strategy = {"backoffBaseSeconds": 1}
-        limits = {"timeout": timeout, "recoveryTimeout": "10m", "requeuingStrategy": strategy}
-        kueue.restart(**settings | {"waitForPodsReady": limits})
-
-    wait_for_pods_ready("2s")
-    finish(submit(queue.api, queue.namespace, "alone"))
-    job = queue.submit()
-    job.wait_for_pods()
-    job.wait_queued("PodsReadyTimeout")
-    wait_for_pods_ready("10m")
-    job.advance_to("Running")
-    assert job.wait_for_workload("PodsReady")["reason"] == "Started"
-    job.end("launcher", 1)
-    job.wait("Restarting")
-    job.wait_for_workload("PodsReady", status="False", reason="WaitForRecovery")
-    urgent = queue.submit("urgent", labels={PRIORITY_LABEL: "urgent"})
-    job.wait_queued("Preempted")
-    finish(urgent)
-    job.wait_for_workload("PodsReady", status="False", reason="WaitForStart")
-    job.advance_to("Running", since="Queued")
-    job.wait_for_workload("PodsReady")
-
-
 def test_a_deleted_workload_is_replaced_with_its_pods_and_a_failed_job_gives_its_quota_back(
     queue: Queue, api: Api
 ) -> None:
@@ -273,35 +268,28 @@ def test_workers_that_an_elastic_job_gives_up_let_another_job_start(queue: Queue
 # ---- Kueue comes and goes ------------------------------------------------------------------------------------
 
 
-def test_a_job_outlives_kueue_and_another_one_waits_for_it(
-    queue: Queue, api: Api, kueue: Kueue, operator: Operator
-) -> None:
-    job = queue.submit("running").advance_to("Running")
-    kueue.uninstall()
-    waiting = queue.submit("waiting")
-    assert "Kueue" in waiting.wait_queued("QueueUnavailable")
-    operator.kill()
-    operator.start()
-    job.end("launcher", 0)
-    job.wait("Succeeded")
-    kueue.install()
-    kueue.start(**kueue.settings)
-    Queue(api, queue.namespace, 2)
-    finish(waiting)
-
-
-def test_jobs_end_restart_and_are_deleted_while_the_webhook_of_their_workloads_is_down(
+def test_jobs_end_restart_resume_and_are_deleted_while_the_webhook_of_their_workloads_is_down(
     queue: Queue, operator: Operator, kueue: Kueue
 ) -> None:
-    queue.resize(2, 2, 2)
-    ended, failing, deleted = (queue.submit(name).advance_to("Running") for name in ("ended", "failing", "deleted"))
+    queue.resize(2, 2, 2, 2, 2)
+    names = ("ended", "failing", "deleted", "resumed", "held")
+    ended, failing, deleted, resumed, held = (queue.submit(name).advance_to("Running") for name in names)
     for each in (ended, failing):
         each.wait_for_workload("PodsReady")
     kueue.kill()
+    with kueue.without_webhooks("workload"):
+        hold = {"spec": {"active": False}}
+        wait_for("the Workload to be held", lambda: is_accepted(held, hold))
+    wait_for("the webhook to be called", lambda: not is_accepted(held, hold))
     waiting, never = queue.submit("waiting"), queue.submit("never")
     never.wait_queued("CreationFailed")
     for each in (deleted, never):
         delete(each)
+    for each in (resumed, held):
+        suspend(each)
+        each.suspend(False)
+    assert "webhook" in resumed.wait_queued("CreationFailed")
+    assert "spec.active" in held.wait_queued("Deactivated")
     ended.end("launcher", 0)
     failing.end("launcher", 1, message="boom")
     assert ended.wait("Succeeded")["completionTime"]
@@ -327,7 +315,12 @@ def test_jobs_end_restart_and_are_deleted_while_the_webhook_of_their_workloads_i
     failing.wait_for_workload("PodsReady")
     failing.end("launcher", 0)
     assert failing.wait_for_workload("Finished")["reason"] == "Succeeded"
-    finish(waiting)
+    for each in (waiting, resumed):
+        finish(each)
+    wait_for("the reservation to be cleared", lambda: not has_reservation(held.workload))
+    assert "spec.active" in held.wait_queued("Deactivated")
+    queue.api.patch(held.workload_path(), {"spec": {"active": True}})
+    finish(held)
     wait_for_balance(queue)
 
 
@@ -361,32 +354,6 @@ def first_message(recorder: Recorder, job: Job, reason: str) -> str:
     return next(str(one["message"]) for one in conditions if one["reason"] == reason)
 
 
-def test_a_job_is_suspended_and_resumed_while_the_webhook_of_its_workload_is_down(
-    queue: Queue, operator: Operator, kueue: Kueue
-) -> None:
-    queue.resize(2, 2)
-    job, held = queue.submit().advance_to("Running"), queue.submit("held").advance_to("Running")
-    kueue.kill()
-    with kueue.without_webhooks("workload"):
-        hold = {"spec": {"active": False}}
-        wait_for("the Workload to be held", lambda: is_accepted(held, hold))
-    wait_for("the webhook to be called", lambda: not is_accepted(held, hold))
-    for each in (job, held):
-        suspend(each)
-        each.suspend(False)
-    assert "webhook" in job.wait_queued("CreationFailed")
-    assert "spec.active" in held.wait_queued("Deactivated")
-    operator.kill()
-    operator.start()
-    kueue.start(**kueue.settings)
-    finish(job)
-    wait_for("the reservation to be cleared", lambda: not has_reservation(held.workload))
-    assert "spec.active" in held.wait_queued("Deactivated")
-    queue.api.patch(held.workload_path(), {"spec": {"active": True}})
-    finish(held)
-    wait_for_balance(queue)
-
-
 def is_accepted(job: QueuedJob, change: Object) -> bool:
     """Whether the API server accepts a change of the Workload."""
     try:
@@ -402,19 +369,6 @@ def delete(job: QueuedJob) -> None:
     wait_for(f"{job.name} to be gone", lambda: job.api.find(job.path) is None)
     wait_for("its pods to be gone", lambda: job.pods() == {})
     wait_for("its Workload to be gone", lambda: job.workload == {})
-
-
-def test_kueue_that_queues_pods_one_by_one_is_named_with_the_remedy(queue: Queue, kueue: Kueue) -> None:
-    settings = kueue.settings
-    queue.add("default")
-    kueue.restart()  # with its default configuration
-    jobs = queue.submit("queued"), submit(queue.api, queue.namespace, "alone")
-    for refused in jobs:
-        message = refused.wait_for_condition("Ready", status="False", reason="AdmissionDenied")
-        assert "list HorovodJob.v1beta1.horovodjob.dev in integrations.externalFrameworks" in message
-        assert refused.pods() == {}
-    kueue.restart(**settings)
-    finish(jobs[0])
 
 
 async def test_only_an_administrator_lifts_a_hold(queue: Queue, api: Api, connection: ApiClient) -> None:
@@ -445,3 +399,69 @@ def test_a_job_without_a_queue_sends_no_requests_for_workloads(
     made = api.create(JOBS.format(namespace), job())
     finish(Job(api, namespace, "train", made["metadata"]["uid"]))
     assert [request for request in control_plane.requests(namespace) if "workloads" in request] == []
+
+
+@pytest.fixture
+def lanes(api: Api, kueue: Kueue, operator_access: Path, operator_process: Operator, tmp_path: Path) -> Iterator[Lanes]:
+    with parallel_lanes(api, operator_access, operator_process, tmp_path, partial(prepare, api=api)) as started:
+        yield started
+
+
+def test_a_job_keeps_to_its_quota_when_the_operator_is_killed_before_and_after_each_write(
+    lanes: Lanes, api: Api
+) -> None:
+    with recorded_violations(api) as violations:
+        found = differences(lanes)
+        leave_while_the_operator_is_dead(lanes)
+    if found or violations:
+        pytest.fail("\n".join([*found, *violations]), pytrace=False)
+
+
+# ---- other configurations, and the end of Kueue --------------------------------------------------------------
+
+
+def test_pods_that_kueue_queues_one_by_one_have_a_remedy_and_those_that_are_not_ready_in_time_wait_again(
+    queue: Queue, kueue: Kueue
+) -> None:
+    settings = kueue.settings | {"manageJobsWithoutQueueName": True}
+    queue.add("default")
+    kueue.restart()  # with its default configuration
+    job, alone = queue.submit(), submit(queue.api, queue.namespace, "alone")
+    for refused in (job, alone):
+        message = refused.wait_for_condition("Ready", status="False", reason="AdmissionDenied")
+        assert "list HorovodJob.v1beta1.horovodjob.dev in integrations.externalFrameworks" in message
+        assert refused.pods() == {}
+    queue.api.delete(default := f"{API}/namespaces/{queue.namespace}/localqueues/default")
+    wait_for("the default queue to be gone", lambda: queue.api.find(default) is None)
+
+    def wait_for_pods_ready(timeout: str) -> None:
+        strategy = {"backoffBaseSeconds": 1}
+        limits = {"timeout": timeout, "recoveryTimeout": "10m", "requeuingStrategy": strategy}
+        kueue.restart(**settings | {"waitForPodsReady": limits})
+
+    wait_for_pods_ready("2s")
+    job.wait_for_pods()
+    job.wait_queued("PodsReadyTimeout")
+    wait_for_pods_ready("10m")
+    finish(alone)
+    job.advance_to("Running")
+    assert job.wait_for_workload("PodsReady")["reason"] == "Started"
+    job.end("launcher", 1)
+    job.wait("Restarting")
+    job.wait_for_workload("PodsReady", status="False", reason="WaitForRecovery")
+    urgent = queue.submit("urgent", labels={PRIORITY_LABEL: "urgent"})
+    job.wait_queued("Preempted")
+    finish(urgent)
+    job.wait_for_workload("PodsReady", status="False", reason="WaitForStart")
+    job.advance_to("Running", since="Queued")
+    job.wait_for_workload("PodsReady")
+
+
+def test_a_job_outlives_kueue_and_another_one_waits_for_it(queue: Queue, kueue: Kueue, operator: Operator) -> None:
+    job = queue.submit("running").advance_to("Running")
+    kueue.uninstall()
+    assert "Kueue" in queue.submit("waiting").wait_queued("QueueUnavailable")
+    operator.kill()
+    operator.start()
+    job.end("launcher", 0)
+    job.wait("Succeeded")

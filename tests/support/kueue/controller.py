@@ -88,13 +88,16 @@ class Kueue:
         return {one["name"] for one in (self._api.find(API) or {}).get("resources", ())}
 
     def uninstall(self) -> None:
-        """Ends the controller and deletes everything of Kueue, also what its finalizers keep."""
+        """Ends the controller and deletes everything of Kueue that is still there, also what its finalizers keep."""
         self.kill()
+        if not self._manifests:
+            return
         for kind in ("mutating", "validating"):
             self._api.delete(WEBHOOKS.format(kind, kind))
         self._apply("delete", "--wait=false", "--ignore-not-found")
         for plural in ("workloads", "localqueues", "clusterqueues", "resourceflavors", "admissionchecks", "topologies"):
             wait_for(f"{plural} to be gone", lambda: self._is_gone(plural))  # noqa: B023
+        self._manifests = []
 
     def _is_gone(self, plural: str) -> bool:
         """Whether no object is left of a kind, and its definition neither; removes finalizers."""

@@ -1,28 +1,16 @@
-"""The operator is killed before and after each write about a queue: no quota is lost, and no pod runs without it."""
+"""Courses of jobs with a queue, and the writes of each at which the operator is killed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from integration.faults.operator_kills import Case, Lanes, Run, Write, kills_at, parallel_lanes
+from integration.faults.operator_kills import Case, Lanes, Run, Write, kills_at
 from integration.scenarios import run_next_attempt
 from support.api_client import Api, ApiError, Object, wait_for
 from support.faults.fault_proxy import NO_FAULT, Fault, Request
 from support.job_driver import Job, timestamp
-from support.kueue.controller import Kueue
-from support.kueue.queues import (
-    API,
-    LABEL,
-    Queue,
-    QueuedJob,
-    create_admission_check,
-    recorded_violations,
-)
-from support.operator_process import Operator
+from support.kueue.queues import API, LABEL, Queue, QueuedJob, create_admission_check
 
 QUEUES: dict[str, Queue] = {}
 CHECKED_QUEUES: dict[str, Queue] = {}
@@ -30,23 +18,12 @@ CHECKED_QUEUES: dict[str, Queue] = {}
 PREBUILT_LABEL = "kueue.x-k8s.io/prebuilt-workload-name"
 
 
-@pytest.fixture(scope="module")
-def lanes(
-    api: Api,
-    kueue: Kueue,
-    operator_access: Path,
-    operator_process: Operator,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Lanes]:
-    def prepare(namespace: str) -> None:
-        QUEUES[namespace] = Queue(api, namespace, 2)
-        create_admission_check(api, namespace)
-        CHECKED_QUEUES[namespace] = checked = Queue(api, namespace, 2, name="checked")
-        checked.change(admissionChecksStrategy={"admissionChecks": [{"name": namespace}]})
-
-    directory = tmp_path_factory.mktemp("queue-kills")
-    with parallel_lanes(api, operator_access, operator_process, directory, prepare) as started:
-        yield started
+def prepare(namespace: str, api: Api) -> None:
+    """Creates the queues of a namespace."""
+    QUEUES[namespace] = Queue(api, namespace, 2)
+    create_admission_check(api, namespace)
+    CHECKED_QUEUES[namespace] = checked = Queue(api, namespace, 2, name="checked")
+    checked.change(admissionChecksStrategy={"admissionChecks": [{"name": namespace}]})
 
 
 # ---- steps ---------------------------------------------------------------------------------------------------
@@ -226,16 +203,7 @@ COURSES = [
 ]
 
 
-# ---- the test ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def check_quota(api: Api) -> Iterator[None]:
-    """No pod may ever run without quota, and no quota be lost, in all runs of a test."""
-    with recorded_violations(api) as violations:
-        yield
-    if violations:
-        pytest.fail("\n".join(violations), pytrace=False)
+# ---- runs ----------------------------------------------------------------------------------------------------
 
 
 class Kills:
@@ -265,8 +233,8 @@ COUNTS = "PATCH horovodjobs"
 DECIDING = (*(f"{method} workloads" for method in ("POST", "PATCH", "DELETE")), "PATCH horovodjobs", "DELETE pods")
 
 
-@pytest.mark.usefixtures("check_quota")
-def test_a_job_keeps_to_its_quota_when_the_operator_is_killed_before_and_after_each_write(lanes: Lanes) -> None:
+def differences(lanes: Lanes) -> list[str]:
+    """How courses with kills before and after each of their writes end otherwise than without, as sentences."""
     first = Course(queue_stopped)
     case = Case(first.submit, first.run)
     kills = Kills(undisturbed := lanes.run(case))
@@ -281,12 +249,11 @@ def test_a_job_keeps_to_its_quota_when_the_operator_is_killed_before_and_after_e
         return f"{course.scenario.__name__}: {found}" if found else ""
 
     with ThreadPoolExecutor(len(COURSES) + 1) as pool:
-        if differences := [line for line in pool.map(difference, [first, *COURSES]) if line]:
-            pytest.fail("\n".join(differences), pytrace=False)
+        return [line for line in pool.map(difference, [first, *COURSES]) if line]
 
 
-@pytest.mark.usefixtures("check_quota")
-def test_a_job_that_leaves_its_queue_while_the_operator_is_dead_keeps_no_workload(lanes: Lanes) -> None:
+def leave_while_the_operator_is_dead(lanes: Lanes) -> None:
+    """The operator dies when it has created a Workload, and the job leaves its queue: no Workload stays."""
     with lanes.free_lane() as lane:
 
         def kill(request: Request) -> Fault:
