@@ -100,7 +100,7 @@ def test_the_rank_that_the_others_wait_for_is_named_until_it_continues(
         job.until("the training continues")
     share = tmp_path / "share-1"
     with hanging_share(share):
-        call = rf"waits in the kernel \(request_wait_answer\), with {share}/examples"
+        call = rf"waits in the kernel \(\w+\), with {share}/examples"
         until_stall(job, rf"rank 1 on {POD} {call}{OTHER}")
     job.until("the training continues")
     (tmp_path / "end").touch()
