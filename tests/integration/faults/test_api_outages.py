@@ -1,28 +1,16 @@
-"""The API server or the network fails for a while: jobs continue."""
+"""The network fails for a while: jobs continue."""
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
-from integration.scenarios import finish_from_each_phase, finish_next_attempt, jobs_in_each_phase
-from support.api_client import Api, wait_for
+from integration.scenarios import finish_next_attempt
+from support.api_client import Api
 from support.faults.fault_proxy import FaultProxy
-from support.job_driver import Job, submit
+from support.job_driver import submit
 from support.operator_process import Operator
 
 # Longer than the operator waits for evidence, retries and holds a phase back. A watch notices silence only after 70 s.
 PARTITION_SECONDS = 20
-
-
-def test_jobs_in_each_phase_continue_after_a_restart_of_the_api_server(
-    submit_job: Callable[..., Job], operator: Operator, restart_apiserver: Callable[..., None]
-) -> None:
-    jobs = jobs_in_each_phase(submit_job)
-    deleted = submit_job("deleted").advance_to("Running")
-    restart_apiserver()
-    deleted.delete()
-    finish_from_each_phase(jobs)
-    wait_for("the deleted job to be forgotten", lambda: operator.jobs(deleted.namespace) == {"Succeeded": len(jobs)})
 
 
 def test_workers_that_fail_during_a_partition_cause_one_restart(

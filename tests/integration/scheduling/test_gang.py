@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from integration.quota import Quota
-from integration.scenarios import suspend
+from integration.scenarios import finish_from_each_phase, jobs_in_each_phase, suspend
 from localcluster.control_plane.components import gang_api, gang_gates, pod_group_version
 from support.api_client import Api, Object, is_served, wait_for
 from support.control_plane.operator_control_plane import BINARIES, OperatorControlPlane
@@ -194,24 +194,31 @@ def test_a_missing_volcano_is_reported_and_the_job_starts_once_it_is_installed(s
 
 
 @pytest.fixture
-def gates(api: Api, restart_apiserver: Callable[..., None]) -> Iterator[Callable[[], None]]:
-    """An API server without the feature gates until this is called, or until the test ends."""
-    restart_apiserver(without=(*gang_gates(BINARIES), *gang_api(BINARIES)))
-    yield restart_apiserver
+def restore_gates(api: Api, restart_apiserver: Callable[..., None]) -> Iterator[None]:
+    """The API server has its feature gates after the test."""
+    yield
     if not is_served(api, PATHS["Native"].format("default")):
         restart_apiserver()
 
 
-def test_missing_feature_gates_are_reported_and_the_job_starts_once_they_are_enabled(
-    submit_job: Submit, gates: Callable[[], None]
+@pytest.mark.usefixtures("restore_gates")
+def test_jobs_outlive_restarts_of_the_api_server_and_a_gang_starts_once_its_feature_gates_are_enabled(
+    submit_job: Submit, operator: Operator, restart_apiserver: Callable[..., None]
 ) -> None:
-    job = submit_job(scheduling={"gang": "Native"})
-    assert job.wait_for_condition("Stalled", reason="InvalidSpec") == (
+    jobs = jobs_in_each_phase(submit_job)
+    deleted = submit_job("deleted").advance_to("Running")
+    restart_apiserver(without=(*gang_gates(BINARIES), *gang_api(BINARIES)))
+    deleted.delete()
+    gang = submit_job("gang", scheduling={"gang": "Native"})
+    finish_from_each_phase(jobs)
+    counts = {"Succeeded": len(jobs), "Queued": 1}
+    wait_for("the deleted job to be forgotten", lambda: operator.jobs(deleted.namespace) == counts)
+    assert gang.wait_for_condition("Stalled", reason="InvalidSpec") == (
         "spec.scheduling.gang is Native, and this cluster does not serve PodGroup of scheduling.k8s.io: turn on its "
         "feature gates and its API, v1beta1 of Kubernetes 1.37 or v1alpha2 of 1.36, or set it to None while the job is "
         "suspended"
     )
-    assert job.pods() == {}
-    gates()
-    job.wait_for_condition("Stalled", status="False")
-    job.wait_for_pods()
+    assert gang.pods() == {}
+    restart_apiserver()
+    gang.wait_for_condition("Stalled", status="False")
+    gang.wait_for_pods()

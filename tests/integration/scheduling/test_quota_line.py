@@ -41,11 +41,11 @@ def is_over_quota(job: Job) -> bool:
     return ready.get("reason") == "QuotaExceeded" and "exceeded quota: few" in ready["message"]
 
 
-def submit_large(submit_job: Submit, *names: str, replicas: int = 8) -> list[Job]:
-    """Jobs that are created one after the other; times of the API server are whole seconds."""
+def submit_in_turn(submit_job: Submit, *names: str) -> list[Job]:
+    """Jobs of four pods that are created one after the other; times of the API server are whole seconds."""
     jobs = []
     for name in names:
-        job = submit_job(name, worker={"replicas": replicas, "gpus": 0}, runPolicy={"cleanPodPolicy": "All"})
+        job = submit_job(name, worker={"replicas": 3, "gpus": 0}, runPolicy={"cleanPodPolicy": "All"})
         created = datetime.fromisoformat(job.get()["metadata"]["creationTimestamp"])
         wait_for("the next second", lambda: datetime.now(UTC) >= created + timedelta(seconds=1))  # noqa: B023
         jobs.append(job)
@@ -60,8 +60,8 @@ def run_to_its_end(job: Job) -> None:
 
 
 def test_jobs_that_share_a_quota_run_one_after_the_other(submit_job: Submit, api: Api, namespace: str) -> None:
-    CountedQuota(api, namespace, 12)
-    jobs = submit_large(submit_job, *"dcba")
+    CountedQuota(api, namespace, 7)
+    jobs = submit_in_turn(submit_job, *"dcba")
     for job in jobs:
         wait_for(f"all pods of {job.name}", lambda: has_all_pods(job))  # noqa: B023
         for other in jobs[jobs.index(job) + 1 :]:
@@ -73,18 +73,18 @@ def test_jobs_that_share_a_quota_run_one_after_the_other(submit_job: Submit, api
 
 
 def test_a_job_starts_when_there_is_room_whatever_made_it(submit_job: Submit, api: Api, namespace: str) -> None:
-    quota = CountedQuota(api, namespace, 10)
+    quota = CountedQuota(api, namespace, 5)
     pods = f"/api/v1/namespaces/{namespace}/pods"
     for number in range(3):
         api.create(pods, restricted_pod(f"other-{number}"))
-    (job,) = submit_large(submit_job, "train")
+    (job,) = submit_in_turn(submit_job, "train")
     wait_for("the message", lambda: is_over_quota(job))
     wait_for("its pods to be deleted", lambda: not job.pods())
-    quota.change(12)
+    quota.change(7)
     wait_for("all pods", lambda: has_all_pods(job))
     job.suspend()
     wait_for("its pods to be deleted", lambda: not job.pods())
-    quota.change(11)
+    quota.change(6)
     job.suspend(False)
     wait_for("the message", lambda: is_over_quota(job))
     wait_for("its pods to be deleted", lambda: not job.pods())
@@ -97,14 +97,14 @@ def test_a_restarted_operator_keeps_the_order_of_the_jobs(
     submit_job: Submit, operator: Operator, api: Api, namespace: str
 ) -> None:
     quota = CountedQuota(api, namespace, 0)
-    jobs = submit_large(submit_job, "b", "a")
+    jobs = submit_in_turn(submit_job, "b", "a")
     for job in jobs:
         wait_for("the message", lambda: is_over_quota(job))  # noqa: B023
     operator.kill()
-    quota.change(10)
+    quota.change(5)
     # A job that is larger than the whole quota blocks nobody, so the new limit must be there first.
-    wait_for("the quota to be counted", lambda: quota.status["hard"]["pods"] == "10")
-    jobs += submit_large(submit_job, "0")
+    wait_for("the quota to be counted", lambda: quota.status["hard"]["pods"] == "5")
+    jobs += submit_in_turn(submit_job, "0")
     operator.start()
     wait_for("all pods of the first", lambda: has_all_pods(jobs[0]))
     assert [(job.status["attempt"], len(job.pods())) for job in jobs[1:]] == [(1, 0)] * 2
@@ -122,8 +122,8 @@ def without_quota_rights(api: Api) -> Iterator[None]:
 def test_without_the_right_to_read_quotas_the_jobs_run_one_after_the_other_too(
     without_quota_rights: None, submit_job: Submit, api: Api, namespace: str
 ) -> None:
-    CountedQuota(api, namespace, 10)
-    jobs = submit_large(submit_job, "a", "b", "c")
+    CountedQuota(api, namespace, 5)
+    jobs = submit_in_turn(submit_job, "a", "b", "c")
     left = list(jobs)
     for _ in jobs:
         wait_for("all pods of a job", lambda: any(map(has_all_pods, left)))
