@@ -246,10 +246,9 @@ class Namespace:
     def processes(self, pod: str) -> list[tuple[str, str]]:
         """Attempt and command line of each rank and ssh session in the container of a pod."""
         script = (
-            "for p in /proc/[0-9]*; do "
-            "a=$(tr '\\0' '\\n' <$p/environ 2>/dev/null | sed -n 's/^HOROVODJOB_ATTEMPT=//p'); "
-            "s=$(tr '\\0' '\\n' <$p/environ 2>/dev/null | sed -n 's/^HOROVODJOB_SESSION=//p'); "
-            '[ -n "$s" ] && echo "$a $(tr "\\0" " " <$p/cmdline)"; done; true'
+            "for e in $(grep -lz '^HOROVODJOB_SESSION=.' /proc/[0-9]*/environ); do "
+            "a=$(grep -z '^HOROVODJOB_ATTEMPT=' $e | tr -d '\\0'); "
+            '[ -n "$a" ] && echo "${a#*=} $(tr "\\0" " " <${e%environ}cmdline)"; done 2>/dev/null; true'
         )
         lines = self.exec(pod, "sh", "-c", script).splitlines()
         return [(line.split(" ", 1)[0], line.partition(" ")[2]) for line in lines]
