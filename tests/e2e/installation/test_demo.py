@@ -46,7 +46,7 @@ def own_operator(operator: Operator, helm: Helm, kubectl: Kubectl, images: dict[
 def test_the_demo_trains_a_model_and_says_how_long_it_took(local: Cluster, own_operator: None) -> None:
     done = demo(CLUSTER_NAME=local.name)
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr}"
-    assert re.search(r"^  validation accuracy  0\.9\d+$", done.stdout, re.MULTILINE)
+    assert re.search(r"^  validation accuracy  0\.9[5-9]\d*$", done.stdout, re.MULTILINE), "the defaults suffice"
     (model,) = re.findall(r"^  model on this host   (\S+)$", done.stdout, re.MULTILINE)
     assert Path(model).stat().st_size > 0
     assert re.search(r"^\d+ s in all, \d+ s of them from `kubectl apply` to Succeeded\.$", done.stdout, re.MULTILINE)
