@@ -11,11 +11,14 @@ import pytest
 
 from e2e.access import Kubectl
 from e2e.install import Operator
+from e2e.namespace import RARELY, SLEEPING
 from localcluster.settings import Cluster
 from support.tutorial import page
-from support.tutorial.azure import NODES, azure
+from support.tutorial.azure import NODES, STORAGE_ACCOUNT, azure
 from support.tutorial.files import MODEL, PAGE, write_files
+from support.waiting_ranks import sleeping_library
 
+LIBRARY = "myshare/sleep_for_yield.so"
 COLUMNS = [
     *("Name", "Resource Group", "Workspace", "VM Size", "State"),
     *("Idle", "Running", "Preparing", "Leaving", "Unusable"),
@@ -27,6 +30,11 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The user's directory: the script of 2018, the job.json of the page, an archive of images."""
     directory = tmp_path_factory.mktemp("tutorial")
     write_files(directory)
+    # Four ranks share the processors of this machine, so those that wait sleep.
+    file = directory / "job.json"
+    job = json.loads(file.read_text())
+    job["properties"]["environmentVariables"] = [RARELY, SLEEPING | {"value": f"/mnt/batchai/mounts/{LIBRARY}"}]
+    file.write_text(json.dumps(job))
     return directory
 
 
@@ -51,6 +59,9 @@ def outputs(
             if ran.command.startswith("kubectl wait"):
                 wait_ranks(kubectl)
                 signal_mpirun(kubectl, "STOP")
+            elif ran.command.startswith("hvj storage share create"):
+                library = local.azure_files / STORAGE_ACCOUNT / LIBRARY
+                assert sleeping_library(library.parent), "without a C compiler, ranks that wait use all processors"
             elif ran.command.startswith("hvj cluster show") and "nodeStateCounts" in ran.command:
                 signal_mpirun(kubectl, "CONT")
         yield found
