@@ -3,8 +3,8 @@
 
 cp "$etc/id_ed25519" "$etc/known_hosts" "$run/"
 chmod 600 "$run/id_ed25519"
-# The key exchange of ssh 9.0 to 9.8, sntrup761, takes a tenth of a second of a processor for each connection, and the
-# launcher has two to each worker. Later releases have a fast one that quantum computers do not break either.
+# sntrup761, the key exchange of ssh 9.0 to 9.8, takes a tenth of a second of a processor for each connection, and the
+# launcher makes two to each worker. ML-KEM of later releases is fast.
 case $(ssh -Q kex 2>/dev/null) in *sntrup761*) exchange='KexAlgorithms -sntrup761*' ;; *) exchange='' ;; esac
 # All workers have the same host key, so a worker that is recreated with another address is known.
 cat >"$run/ssh_config" <<CONFIG
