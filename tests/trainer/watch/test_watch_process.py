@@ -69,20 +69,25 @@ def test_a_pause_of_the_pod_is_no_stall(rank: Activity, watch: Watch, capsys: py
     assert "the training continues" in capsys.readouterr().err
 
 
-def test_the_log_has_each_new_verdict_of_a_stall(
+def test_the_log_has_each_verdict_of_a_stall_that_names_another_cause(
     rank: Activity, watch: Watch, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rank.enter(Section.STEP)
     rank[Field.SINCE] -= 7200
     watch.observed_since -= 7200
-    first, later = "does not answer: its pod, its node or the network to it has failed", "is stopped"
-    for answers, kernel, said in ((False, "", first), (False, "", ""), (True, later, later), (True, later, "")):
-        states = [RankState(1, "worker-1", is_answering=answers, kernel=kernel)]
-        monkeypatch.setattr(watch, "_states", lambda states=states: states)
+    unreachable = {"is_answering": False}, "does not answer: its pod, its node or the network to it has failed"
+    computing = (
+        {"section": Section.STEP, "frame": "load in train.py:31"},
+        "is computing, or reads its next batch, at load",
+    )
+    elsewhere = {"section": Section.STEP, "frame": "load in train.py:32"}, ""
+    stopped = {"kernel": "is stopped"}, "is stopped"
+    for state, said in (unreachable, (unreachable[0], ""), computing, elsewhere, stopped, (stopped[0], "")):
+        monkeypatch.setattr(watch, "_states", lambda state=state: [RankState(1, "worker-1", **state)])
         watch.reported_at = -math.inf
         watch.check()
         log = capsys.readouterr().err
-        assert (f"rank 1 on worker-1 {said}\n" in log) if said else not log
+        assert f"rank 1 on worker-1 {said}" in log if said else not log
 
 
 def test_the_report_about_many_ranks_says_how_many_there_are(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ class Watch:
         """Since when this process has run without a pause: what happened in a pause of the pod says nothing."""
         self.slow_ranks = SlowRanks(settings.slow)
         self.stall: dict[str, Any] | None = None
-        self.said = ""
+        self.said = Verdict((), "")
         """The last verdict that the log has: on a busy node the first one can be wrong."""
         self.compares_at = time.monotonic() + settings.slow / COMPARISONS
         self.comparison: threading.Thread | None = None
@@ -322,11 +322,11 @@ class Watch:
         found = verdict(states) if self.is_connected.is_set() else verdict_before_start(states[0])
         is_first, self.stalled_since, self.stalled_at = not self.stalled_since, self.stalled_since or since, since
         self.reported_at = time.monotonic()
-        before, self.said = "" if is_first else self.said, verdict_text(found)
-        text = f"no step since {self._last_step():%H:%M:%SZ}{self._usual()}: {self.said}"
+        text = f"no step since {self._last_step():%H:%M:%SZ}{self._usual()}: {verdict_text(found)}"
         if deadline is None:
             self._post_stall(found, is_over=False)
-            if self.said != before:
+            if is_first or found.cause != self.said.cause:
+                self.said = found
                 say(f"TrainingStalled: {text}")
             return
         self._write_stacks(states)
