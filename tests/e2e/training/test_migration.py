@@ -18,7 +18,7 @@ from support.tutorial.azure import NODES, STORAGE_ACCOUNT, azure
 from support.tutorial.files import MODEL, PAGE, write_files
 from support.waiting_ranks import sleeping_library
 
-LIBRARY = "myshare/sleep_for_yield.so"
+LIBRARY = f"myshare/{Path(SLEEPING['value']).name}"
 COLUMNS = [
     *("Name", "Resource Group", "Workspace", "VM Size", "State"),
     *("Idle", "Running", "Preparing", "Leaving", "Unusable"),

@@ -76,18 +76,24 @@ def test_the_log_has_each_verdict_of_a_stall_that_names_another_cause(
     rank[Field.SINCE] -= 7200
     watch.observed_since -= 7200
     unreachable = {"is_answering": False}, "does not answer: its pod, its node or the network to it has failed"
-    computing = (
+    reading = (
         {"section": Section.STEP, "frame": "load in train.py:31"},
         "is computing, or reads its next batch, at load",
     )
     elsewhere = {"section": Section.STEP, "frame": "load in train.py:32"}, ""
     stopped = {"kernel": "is stopped"}, "is stopped"
-    for state, said in (unreachable, (unreachable[0], ""), computing, elsewhere, stopped, (stopped[0], "")):
+    for state, said in (unreachable, (unreachable[0], ""), reading, elsewhere, stopped, (stopped[0], "")):
         monkeypatch.setattr(watch, "_states", lambda state=state: [RankState(1, "worker-1", **state)])
         watch.reported_at = -math.inf
         watch.check()
         log = capsys.readouterr().err
         assert f"rank 1 on worker-1 {said}" in log if said else not log
+    for frames, is_said in (("ab", True), ("cc", False), ("dd", False)):  # at the same place or not
+        computing = [RankState(rank, "worker-1", Section.STEP, frame=frame) for rank, frame in enumerate(frames)]
+        monkeypatch.setattr(watch, "_states", lambda states=computing: states)
+        watch.reported_at = -math.inf
+        watch.check()
+        assert ("TrainingStalled" in capsys.readouterr().err) == is_said
 
 
 def test_the_report_about_many_ranks_says_how_many_there_are(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:

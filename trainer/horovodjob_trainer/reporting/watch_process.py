@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -93,8 +93,8 @@ class Watch:
         """Since when this process has run without a pause: what happened in a pause of the pod says nothing."""
         self.slow_ranks = SlowRanks(settings.slow)
         self.stall: dict[str, Any] | None = None
-        self.said = Verdict((), "")
-        """The last verdict that the log has: on a busy node the first one can be wrong."""
+        self.said = ""
+        """The last verdict that the log has, without places: on a busy node the first one can be wrong."""
         self.compares_at = time.monotonic() + settings.slow / COMPARISONS
         self.comparison: threading.Thread | None = None
         self.has_ended = False
@@ -319,14 +319,15 @@ class Watch:
         states = self._states()
         if self.numbers[Field.SINCE] != since:
             return  # the training has continued meanwhile
-        found = verdict(states) if self.is_connected.is_set() else verdict_before_start(states[0])
+        found = self._judge(states)
         is_first, self.stalled_since, self.stalled_at = not self.stalled_since, self.stalled_since or since, since
         self.reported_at = time.monotonic()
         text = f"no step since {self._last_step():%H:%M:%SZ}{self._usual()}: {verdict_text(found)}"
         if deadline is None:
             self._post_stall(found, is_over=False)
-            if is_first or found.cause != self.said.cause:
-                self.said = found
+            # A rank that computes is at another place each time.
+            before, self.said = self.said, verdict_text(self._judge([replace(each, frame="") for each in states]))
+            if is_first or self.said != before:
                 say(f"TrainingStalled: {text}")
             return
         self._write_stacks(states)
@@ -337,6 +338,9 @@ class Watch:
         sys.stderr.flush()
         os.kill(self.settings.pid, signal.SIGKILL)  # mpirun then ends the other ranks
         os._exit(0)
+
+    def _judge(self, states: list[RankState]) -> Verdict:
+        return verdict(states) if self.is_connected.is_set() else verdict_before_start(states[0])
 
     def _end_stall(self) -> None:
         if self.stalled_since:

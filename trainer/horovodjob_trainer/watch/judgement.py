@@ -1,7 +1,7 @@
 """When a training stalls, and which ranks the others wait for. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from horovodjob_trainer.watch.sections import SETUP_SECONDS, START_SECONDS, UNKNOWN_SECONDS, Section
@@ -78,11 +78,6 @@ class Verdict:
 
     blamed: tuple[RankState, ...]
     others: str
-
-    @property
-    def cause(self) -> tuple[frozenset[tuple[int, str]], str]:
-        """What it says but for the places in the program, which change all the time where a rank computes."""
-        return frozenset((each.rank, replace(each, frame="").text()) for each in self.blamed), self.others
 
 
 def verdict(ranks: Sequence[RankState]) -> Verdict:
