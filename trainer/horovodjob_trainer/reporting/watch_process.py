@@ -6,6 +6,7 @@ its deputy does all this a little later: the watch of the first rank on another 
 """
 
 import json
+import math
 import mmap
 import os
 import select
@@ -89,7 +90,7 @@ class Watch:
         self.client = ProgressClient.from_environment(os.environ, say) if settings.rank == 0 else None
         self.asks_at = 0.0
         self.stalled_since = self.stalled_at = self.reported_at = 0.0
-        self.observed_since = 0.0
+        self.observed_since = -math.inf
         """Since when this process has run without a pause: what happened in a pause of the pod says nothing."""
         self.slow_ranks = SlowRanks(settings.slow)
         self.stall: dict[str, Any] | None = None
