@@ -141,6 +141,19 @@ def test_a_launcher_that_hosts_ranks_finds_the_mpi_that_its_preparation_installs
     assert "mpirun runs: -np 1 " in output, output
 
 
+def test_a_launcher_starts_few_processes_while_it_waits_for_nodes(pod: Pod, tmp_path: Path) -> None:
+    hosts, pauses = tmp_path / "hosts" / "hosts", tmp_path / "pauses"
+    hosts.write_text("")
+    sleep = pod.bin / "sleep"
+    ready = f"printf '192.0.2.1 slots=1\\n' >{hosts}"
+    wait = f'case $1 in 0.1) ;; 0.5) {ready} ;; *) exec {sleep.readlink()} "$1" ;; esac'
+    sleep.unlink()
+    sleep.write_text(f'#!/bin/sh\n{wait}\necho "$1" >>{pauses}\n')
+    sleep.chmod(0o755)
+    assert "mpirun runs: -np 1 " in pod.start("launcher.sh", pod.install("ssh", "mpirun"), "./train")
+    assert 100 <= pauses.read_text().split().index("0.5") <= 110  # the preparation has some, too
+
+
 def test_a_worker_finds_the_ssh_server_that_its_preparation_installs(pod: Pod) -> None:
     assert "the image has no sshd" in pod.start("worker.sh", "true")
     output = pod.start("worker.sh", pod.install("sshd"))

@@ -75,7 +75,12 @@ fi
 # The current hosts; those of an elastic job change.
 hosts=/etc/horovodjob/hosts/hosts
 say "launcher starts: attempt $HOROVODJOB_ATTEMPT, waiting for the addresses of its workers"
-until [ -s "$hosts" ]; do sleep 0.1; done
+turns=0
+until [ -s "$hosts" ]; do
+    turns=$((turns + 1))
+    # Nodes can take minutes to come, and each turn starts a process.
+    if [ "$turns" -le 100 ]; then sleep 0.1; else sleep 0.5; fi
+done
 cp "$hosts" "$run/hosts"
 (umask 022 && hostfile <"$run/hosts" >"$HOROVODJOB_HOSTFILE")
 
