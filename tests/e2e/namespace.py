@@ -31,6 +31,8 @@ RARELY = {"name": "HOROVOD_CYCLE_TIME", "value": "20"}
 SELDOM = RARELY | {"value": "100"}
 # A rank that waits for another one in MPI also uses a CPU, unless /data has this library of support.waiting_ranks.
 SLEEPING = {"name": "LD_PRELOAD", "value": "/data/sleep_for_yield.so"}
+# Waits for `Namespace.release`; each turn starts a process.
+HELD = "until [ -e /tmp/go ]; do sleep 0.3; done"
 
 
 class Namespace:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from e2e.access import MERGE_PATCH, wait_for
-from e2e.namespace import RESTRICTED, Namespace
+from e2e.namespace import HELD, RESTRICTED, Namespace
 from support.api_client import Object
 
-WAIT = "until [ -e /tmp/go ]; do sleep 0.1; done"
 GATE = {"template": {"spec": {"schedulingGates": [{"name": "e2e.horovodjob.dev/hold"}]}}}
 PHASES = ("queued", "starting", "running", "restarting", "suspended", "terminating", "succeeded", "failed")
 
@@ -31,7 +30,7 @@ def _jobs(namespace: Namespace) -> list[Object]:
     return [
         namespace.job("queued", "true", worker=two, launcher=GATE, **patient),
         namespace.job("starting", "true", worker=two | _held_by_an_init_container(namespace)),
-        namespace.job("running", WAIT, worker=two),
+        namespace.job("running", HELD, worker=two),
         namespace.job("restarting", '[ "$HOROVODJOB_ATTEMPT" = 2 ]', worker=two, launcher=GATE, **patient),
         namespace.job("suspended", "true", worker=two, runPolicy={"suspend": True}),
         namespace.job("terminating", "sleep 3600", worker=two | _held_by_a_hook()),
@@ -41,13 +40,13 @@ def _jobs(namespace: Namespace) -> list[Object]:
 
 
 def _held_by_a_hook() -> Object:
-    worker = {"name": "worker", "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", WAIT]}}}}
+    worker = {"name": "worker", "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", HELD]}}}}
     return {"template": {"spec": {"terminationGracePeriodSeconds": 3600, "containers": [worker]}}}
 
 
 def _held_by_an_init_container(namespace: Namespace) -> Object:
     # The sleep is for the command that creates the file: it fails if its container has ended before.
-    command = ["sh", "-c", f"{WAIT}; sleep 1"]
+    command = ["sh", "-c", f"{HELD}; sleep 1"]
     container = {"name": "hold", "image": namespace.image, "command": command, "securityContext": RESTRICTED}
     return {"template": {"spec": {"initContainers": [container]}}}
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import pytest
 
 from e2e.access import wait_for
-from e2e.namespace import Namespace
+from e2e.namespace import HELD, Namespace
 from horovodjob.api.constants import LABEL_ATTEMPT
 from support.api_client import Object
 
 WAITS = '[ "$HOROVODJOB_ATTEMPT" = 2 ] || exec sleep 3600; echo "rank of attempt 2 on $HOSTNAME"'
-HELD = '[ "$HOROVODJOB_ATTEMPT" = 2 ] || exec sleep 3600; until [ -e /tmp/go ]; do sleep 0.1; done; ' + WAITS
+RELEASED = f'[ "$HOROVODJOB_ATTEMPT" = 2 ] || exec sleep 3600; {HELD}; {WAITS}'
 # Ranks of attempt 1 that ignore signals and leave a process group behind: mpirun and sshd alone would not end it.
-CLINGS = '[ "$HOROVODJOB_ATTEMPT" = 2 ] || { trap "" TERM HUP INT; setsid sleep 7200 & }; ' + HELD
+CLINGS = '[ "$HOROVODJOB_ATTEMPT" = 2 ] || { trap "" TERM HUP INT; setsid sleep 7200 & }; ' + RELEASED
 # Only rank 0 exceeds the memory limit of its worker.
 GREEDY = (
     '[ "$HOROVODJOB_ATTEMPT" != 1 ] || [ "$OMPI_COMM_WORLD_RANK" = 1 ] || exec python3 -c "'

@@ -6,12 +6,12 @@ import pytest
 
 from e2e.access import wait_for
 from e2e.faults.links import set_link
-from e2e.namespace import Namespace
+from e2e.namespace import HELD, Namespace
 from e2e.programs.mpi import INSTALLED
 from localcluster.settings import Cluster
 
 NAMES = ("open4", "mpich")
-RANK = '[ "$HOROVODJOB_ATTEMPT" = 2 ] || exec sleep 3600; until [ -e /tmp/go ]; do sleep 0.1; done; echo done'
+RANK = f'[ "$HOROVODJOB_ATTEMPT" = 2 ] || exec sleep 3600; {HELD}; echo done'
 
 
 def _wait_for_rank(namespace: Namespace, pod: str, attempt: str) -> None:

@@ -9,14 +9,13 @@ import pytest
 
 from e2e.examples import User
 from e2e.install import ROOT, Target
-from e2e.namespace import Namespace
+from e2e.namespace import HELD, Namespace
 from support.tutorial import page
 
 RUNBOOKS, TROUBLESHOOTING = ROOT / "docs" / "runbooks", ROOT / "docs" / "troubleshooting.md"
 # What this cluster does not have: a pool of nodes, the cluster autoscaler, a container that has ended before,
 # Prometheus, and the trainer in the image of the tests.
 ELSEWHERE = ("hvj cluster show", "cluster-autoscaler-status", "--previous", "can-i get /metrics", "hvj job stacks")
-HELD = "until [ -e /tmp/go ]; do sleep 0.1; done"
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from e2e.access import wait_for
-from e2e.namespace import RESTRICTED, Namespace
+from e2e.namespace import HELD, RESTRICTED, Namespace
 
 RANKS = 4
 # Values that a shell, ssh or a hostfile without quoting would change.
@@ -112,7 +112,7 @@ def probes(module_namespace: Namespace) -> list[dict[str, Any]]:
             worker={"replicas": 2, "slots": 2, "template": template},
             shmSize="80Mi",
         ),
-        namespace.job("held", "until [ -e /tmp/go ]; do sleep 0.1; done"),
+        namespace.job("held", HELD),
     )
     namespace.wait_phase("probe", "Succeeded")
     found = [json.loads(line.partition("PROBE ")[2]) for line in namespace.output("probe") if "PROBE " in line]

@@ -6,15 +6,13 @@ import shlex
 
 from e2e.access import wait_for
 from e2e.install import ROOT
-from e2e.namespace import Namespace
+from e2e.namespace import HELD, Namespace
 from support.tutorial import page
-
-HELD = "until [ -e /tmp/go ]; do sleep 0.1; done; echo done"
 
 
 def test_a_suspended_job_runs_again_when_it_is_resumed(namespace: Namespace) -> None:
     namespace.apply(
-        namespace.job("paused", HELD, worker={"replicas": 2}),
+        namespace.job("paused", f"{HELD}; echo done", worker={"replicas": 2}),
         namespace.job("never", "true", runPolicy={"suspend": True, "activeDeadlineSeconds": 1}),
     )
     namespace.wait_phase("paused", "Running")

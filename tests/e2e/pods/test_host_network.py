@@ -8,10 +8,10 @@ from ipaddress import IPv4Address
 import pytest
 
 from e2e.access import wait_for
-from e2e.namespace import Namespace
+from e2e.namespace import HELD, Namespace
 
 HOST_NETWORK = {"template": {"spec": {"hostNetwork": True}}}
-WAIT = "until [ -e /tmp/go ]; do sleep 0.1; done; echo done"
+WAIT = f"{HELD}; echo done"
 
 
 @pytest.fixture

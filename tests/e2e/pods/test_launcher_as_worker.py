@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from e2e.access import wait_for
-from e2e.namespace import Namespace, volume
+from e2e.namespace import HELD, Namespace, volume
 from support.api_client import Object
 
 RANK = (
     'echo "rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $HOROVODJOB_POD with $(cat /tmp/prepared) $WORDS"; '
-    '[ -z "$WAIT" ] || until [ -e /tmp/go ]; do sleep 0.1; done'
+    f'[ -z "$WAIT" ] || {HELD}'
 )
 SAVES = """
 import os, signal, sys, time

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.namespace import Namespace, volume
+from e2e.namespace import HELD, Namespace, volume
 
 TWO = {"replicas": 2}
 # The first attempt fails, so that the workers of the second one are prepared already.
@@ -53,9 +53,7 @@ def namespace(module_namespace: Namespace, share: Path) -> Namespace:
             preparation={"command": "echo waits; sleep 3600", "timeoutSeconds": 2},
             runPolicy={"backoffLimit": 0},
         ),
-        module_namespace.job(
-            "held", "true", worker=TWO, preparation={"command": "until [ -e /tmp/go ]; do sleep 0.1; done"}
-        ),
+        module_namespace.job("held", "true", worker=TWO, preparation={"command": HELD}),
     )
     return module_namespace
 

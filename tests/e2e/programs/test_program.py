@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from e2e.access import wait_for
-from e2e.namespace import Namespace, volume
+from e2e.namespace import HELD, Namespace, volume
 
 TWO = {"replicas": 2}
 OWN_MPI = 'mpirun -np 2 --hostfile "$HOROVODJOB_HOSTFILE" sh -c \'echo "rank on $HOSTNAME"\'; echo once; exit 7'
 SHOWS = 'echo "rank has ${#TOKEN} letters, $HOROVOD_STALL_SHUTDOWN_TIME_SECONDS s"'
-WAITS = f"{SHOWS}; until [ -e /tmp/go ]; do sleep 0.1; done"
+WAITS = f"{SHOWS}; {HELD}"
 LOOK_UP = 'until found=$(getent hosts named-worker-1.named); do sleep 0.2; done; echo "$found" | sed "s/ .*//"'
 # Processes that could show a job's environment, by the way in which its ranks start.
 TOKEN = "do-not-show-me"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from e2e.access import wait_for
-from e2e.namespace import RESTRICTED, Namespace, volume
+from e2e.namespace import HELD, RESTRICTED, Namespace, volume
 from support.api_client import Object
 
 # A directory with characters that shells, printf and hostfiles interpret. `$(NAME)` is replaced by Kubernetes.
@@ -134,7 +134,7 @@ def test_a_share_that_disappears_loses_log_files_and_the_job_succeeds(
 ) -> None:
     share, server = unsteady
     volumes, mounts = volume(namespace, share)
-    words = "echo before; until [ -e /tmp/go ]; do sleep 0.1; done; echo after; echo the end"
+    words = f"echo before; {HELD}; echo after; echo the end"
     namespace.apply(namespace.job("gone", words, logs={"pathPrefix": "/data"}, volumes=volumes, volumeMounts=mounts))
     wait_for("the log file", lambda: [f for f in share.rglob("stdout.txt") if "before" in f.read_text()])
     server.kill()
