@@ -1,6 +1,7 @@
-"""Faults of the API server's answers and watches: jobs end as usual, and an error that repeats is in the status."""
+"""Faults of answers and watches, and of the whole network: jobs end as usual, and a repeated error is in the status."""
 
 import itertools
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from horovodjob_operator.domain.names import KEYS_PREFIX
-from integration.scenarios import SCENARIOS, outcome, submit_for
+from integration.scenarios import SCENARIOS, finish_next_attempt, outcome, submit_for
 from support.api_client import Api, Object, wait_for
 from support.control_plane.watch_threads import Recorder
 from support.faults.fault_proxy import NO_FAULT, Fault, FaultProxy, Request
@@ -20,6 +21,8 @@ from support.operator_process import Operator
 JOBS, FAULT_RATE, WATCH_SECONDS = 4, 0.2, 3
 # The API server is asked to end each watch after so many seconds: one that is half-open is noticed 5 s later.
 WATCH_TIMEOUT_SECONDS = "10"
+# Longer than the operator waits for evidence, retries and holds a phase back. A watch notices silence only after 70 s.
+PARTITION_SECONDS = 20
 PLAYED = ("succeeds", "is-interrupted")
 
 
@@ -105,3 +108,23 @@ def test_jobs_end_as_usual_despite_faulty_answers(
         # The last kinds of faults of watches may come only after the jobs have ended.
         wait_for("each kind of fault", lambda: set(faults.counts) == set(WATCH_FAULTS))
         assert operator.errors() == []
+
+
+def test_workers_that_fail_during_a_partition_cause_one_restart(
+    api: Api, namespace: str, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    operator = Operator(proxy.kubeconfig, tmp_path / "log", namespaces=namespace).start()
+    one, two = (submit(api, namespace, name).advance_to("Running") for name in ("one", "two"))
+    proxy.disconnect()
+    for job, role in ((one, "worker-1"), (two, "worker-0"), (two, "worker-1")):
+        job.end(role, 137)
+    new = submit(api, namespace, "new")
+    threading.Event().wait(PARTITION_SECONDS)
+    assert (one.phase, two.phase, new.get().get("status", {}).get("phase")) == ("Running", "Running", None)
+    proxy.connect()
+    for job in (one, two):
+        finish_next_attempt(job)
+        assert (job.status["attempt"], job.status["restarts"], job.status["preemptions"]) == (2, 1, 0)
+        assert job.events()["Restarting"] <= 1
+    assert new.advance_to("Succeeded").status["attempt"] == 1
+    operator.kill()
