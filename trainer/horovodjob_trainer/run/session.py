@@ -1,22 +1,43 @@
-"""The order of a run between its first and its last step, which the training program and scripts share."""
+"""What the runs of the training program and of scripts share: the start, and the order of the steps."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from horovodjob_trainer import hvd
 from horovodjob_trainer.checkpoint.checkpoint_file import CheckpointLayout
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
+from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.checkpoint.writer import CheckpointWriter, WritePolicy
 from horovodjob_trainer.errors import JobError, Terminated
+from horovodjob_trainer.launch import Launch
 from horovodjob_trainer.reporting.metric_values import all_values
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 from horovodjob_trainer.run.coordination import Coordination, RoundResult
 from horovodjob_trainer.run.model_values import ModelValues
-from horovodjob_trainer.run.ranks import log
+from horovodjob_trainer.run.ranks import call_on_all_ranks, log, wait_for_all_ranks
 from horovodjob_trainer.run.termination import Termination
 from horovodjob_trainer.watch.activity import ACTIVITY
 from horovodjob_trainer.watch.sections import Section
+
+
+def open_run(
+    open_output: Callable[[], OutputDirectory], variables: Sequence[Any], launch: Launch
+) -> tuple[OutputDirectory | None, RunState | None]:
+    """The output directory on rank 0, and the state of the last checkpoint on all ranks: None before the first one.
+
+    Every rank calls it. Rank 0 opens the directory and restores the variables. All ranks raise the same JobError.
+    """
+
+    def opened() -> tuple[OutputDirectory | None, RunState | None]:
+        if hvd.rank() != 0:
+            return None, None
+        output = open_output()
+        return output, output.restore(variables, log)
+
+    output, state = call_on_all_ranks(opened, launch)
+    # With elastic Horovod, other ranks may be long past this point; a new rank gets the state when it joins them.
+    return output, state if launch.elastic else hvd.broadcast_object(state, root_rank=0)
 
 
 class Session:
@@ -125,7 +146,7 @@ class Session:
             if self.writer is not None:
                 self.finish_write(self.writer, deadline)
                 log(self._termination_message())
-            hvd.allgather_object(None)  # the other ranks stay alive until the checkpoint is on the disk
+            wait_for_all_ranks()  # the other ranks stay alive until the checkpoint is on the disk
         raise Terminated("ended by SIGTERM")
 
     def finish_write(self, writer: CheckpointWriter, deadline: float = math.inf) -> None:

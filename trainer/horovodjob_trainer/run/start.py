@@ -1,5 +1,7 @@
 """The output directory and the state from which a run starts: its last checkpoint, or the beginning."""
 
+from functools import partial
+
 from horovodjob_trainer import hvd
 from horovodjob_trainer.checkpoint.checkpoint_file import training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
@@ -8,7 +10,7 @@ from horovodjob_trainer.checkpoint.run_selection import RunSettings
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.launch import Launch
-from horovodjob_trainer.run.ranks import call_on_all_ranks
+from horovodjob_trainer.run.session import open_run
 from horovodjob_trainer.run.setup import Setup
 
 # With other values, the variables or the order of the examples in a checkpoint would not be those of the run.
@@ -23,20 +25,19 @@ CHANGEABLE = (
 
 def initial_state(setup: Setup, launch: Launch) -> tuple[OutputDirectory | None, RunState]:
     """The output directory on rank 0, and the state from which all ranks start."""
-    configuration, log = setup.configuration, setup.log
-    settings = _run_settings(configuration, setup.dataset.fingerprint)
-
-    def opened() -> tuple[OutputDirectory | None, RunState | None]:
-        if hvd.rank() != 0:
-            return None, None
-        directory, name, resume = configuration.dir, configuration.model_name, configuration.resume
-        output = open_output_directory(directory, name, settings, TRAINER, launch=launch, resume=resume, log=log)
-        return output, output.restore(training_variables(setup.model), log)
-
-    output, checkpoint = call_on_all_ranks(opened, launch)
-    state = _starting_state(setup, checkpoint, launch)
-    # With elastic Horovod, other ranks may be long past this point; a new rank gets the state when it joins them.
-    return output, state if launch.elastic else hvd.broadcast_object(state, root_rank=0)
+    configuration = setup.configuration
+    open_output = partial(
+        open_output_directory,
+        configuration.dir,
+        configuration.model_name,
+        _run_settings(configuration, setup.dataset.fingerprint),
+        TRAINER,
+        launch=launch,
+        resume=configuration.resume,
+        log=setup.log,
+    )
+    output, checkpoint = open_run(open_output, training_variables(setup.model), launch)
+    return output, _starting_state(setup, checkpoint, launch)
 
 
 def _starting_state(setup: Setup, checkpoint: RunState | None, launch: Launch) -> RunState:

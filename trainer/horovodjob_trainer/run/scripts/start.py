@@ -15,9 +15,10 @@ from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.errors import JobError, OutputError
 from horovodjob_trainer.hvd.uneven_steps import step_difference
 from horovodjob_trainer.launch import Launch
-from horovodjob_trainer.run.ranks import call_on_all_ranks, log
+from horovodjob_trainer.run.ranks import log
 from horovodjob_trainer.run.scripts.batches import ARRAYS, Batches
 from horovodjob_trainer.run.scripts.options import RunOptions
+from horovodjob_trainer.run.session import open_run
 
 PROGRAM = "script"
 SETTABLE = ("dynamic_scale", "learning_rate")  # the variables of optimizers that are settings of the script
@@ -49,29 +50,24 @@ def start(
     values = {**options.settings, **batches.settings, "program": PROGRAM}
     settings = RunSettings(values, frozenset(options.settings))
 
-    def opened() -> tuple[OutputDirectory | None, RunState | None]:
-        if hvd.rank() != 0:
-            return None, None
+    def open_output() -> OutputDirectory:
         if options.resume != "never":
             _check_program(options.directory)
-        output = open_output_directory(
+        return open_output_directory(
             options.directory, "", settings, SCRIPT, launch=launch, resume=options.resume, log=log
         )
-        state = output.restore(variables, log)
-        if state is not None:
-            _use_changed_rates(settable, rates, state)
-        return output, state
 
     # An optimizer that scales the loss has a learning rate without effect before that of the optimizer in it.
     named = [{each.name: each for each in optimizer.variables} for optimizer in optimizers]
     settable = [each.get(name) for each in named for name in SETTABLE]
     rates = [None if each is None else float(each.value) for each in settable]
-    output, state = call_on_all_ranks(opened, launch)
-    state = hvd.broadcast_object(state, root_rank=0)
+    output, state = open_run(open_output, variables, launch)
     if state is None:
         state = RunState(epochs=epochs, epoch_examples=batches.epoch_examples, first_size=hvd.size())
         state.rates = rates
         return output, state
+    if output is not None:  # the other ranks get the variables of rank 0
+        _use_changed_rates(settable, rates, state)
     state.stopped &= epochs <= state.epochs  # more epochs continue a run that a callback has ended
     state.epochs, state.rates = epochs, rates
     log(f"Resuming the run in {options.directory} after {state.place(batches.job_batch)}")
