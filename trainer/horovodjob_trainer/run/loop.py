@@ -26,6 +26,7 @@ from horovodjob_trainer.run.metrics.rank_metrics import metrics_over_ranks
 from horovodjob_trainer.run.model_values import ModelValues
 from horovodjob_trainer.run.optimization.optimizers import LearningRates
 from horovodjob_trainer.run.optimization.weight_averages import averages_in_model
+from horovodjob_trainer.run.ranks import log
 from horovodjob_trainer.run.session import Session
 from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.run.step import build_step_function
@@ -129,7 +130,7 @@ class Loop(Session):
 
     def _validate(self, metrics: dict[str, float]) -> None:
         metrics = metrics | {f"val_{name}": value for name, value in self._metrics().items()}
-        update_best_epoch(self.model, self.state, metrics, self.configuration, self.setup.log)
+        update_best_epoch(self.model, self.state, metrics, self.configuration, log)
         self.end_validation(metrics)
 
     def _metrics(self) -> dict[str, float]:
@@ -166,7 +167,7 @@ class Loop(Session):
                                     "or check the data of that step (--on-nonfinite continue ignores it)")  # fmt: skip
             if not self._nonfinite_is_logged:
                 self._nonfinite_is_logged = True
-                self.setup.log(f"Training continues although {problem}")
+                log(f"Training continues although {problem}")
         self._check_damaged()
 
     def _check_weights(self) -> None:
@@ -186,7 +187,7 @@ class Loop(Session):
         """Log new damaged examples, and raise JobError if there are too many."""
         names, limit = self.coordination.damaged_names, self.configuration.skip_damaged
         for number, name in enumerate(names[self._damaged_logged :], self._damaged_logged + 1):
-            self.setup.log(f"Skipped the damaged example {name} ({number} of at most {limit})")
+            log(f"Skipped the damaged example {name} ({number} of at most {limit})")
         self._damaged_logged = len(names)
         if len(names) > limit:
             raise JobError(f"{len(names)} examples are damaged, the last one is {names[-1]}, and --skip-damaged allows "

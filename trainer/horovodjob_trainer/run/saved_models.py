@@ -15,6 +15,7 @@ from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.errors import OutputError, VolumeError
 from horovodjob_trainer.run.loop import Loop
 from horovodjob_trainer.run.optimization.weight_averages import averages_in_model, use_averages
+from horovodjob_trainer.run.ranks import log
 from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.watch.activity import ACTIVITY
 
@@ -42,14 +43,14 @@ def save_models(setup: Setup, loop: Loop, output: OutputDirectory) -> None:
             if time.monotonic() - start >= limit:
                 raise
             delay = min(writer.RETRY_SECONDS, limit / 3)
-            setup.log(f"The trainer {error.args[0].partition(';')[0]}; it tries again in {delay:.0f} s")
+            log(f"The trainer {error.args[0].partition(';')[0]}; it tries again in {delay:.0f} s")
             _wait(setup, delay)
             ACTIVITY.progress()
 
 
 def _save_once(setup: Setup, loop: Loop, output: OutputDirectory) -> None:
     with averages_in_model(setup.model):
-        output.save_models(setup.model, setup.log)
+        output.save_models(setup.model, log)
     _save_best_model(setup, loop.state, output)
 
 
@@ -57,7 +58,7 @@ def _save_best_model(setup: Setup, state: RunState, output: OutputDirectory) -> 
     """Save the model of the best epoch with `-best` after its name. The model then has the weights of that epoch."""
     if not state.best_epoch:
         return
-    setup.log(f"The best epoch is {state.best_epoch} with {setup.configuration.monitor} {state.best:.4f}")
+    log(f"The best epoch is {state.best_epoch} with {setup.configuration.monitor} {state.best:.4f}")
     path = output.checkpoint_path(state.best_epoch)
     try:
         if read_description(path).run != output.run:
@@ -66,9 +67,9 @@ def _save_best_model(setup: Setup, state: RunState, output: OutputDirectory) -> 
         use_averages(setup.model)
     except READ_ERRORS as error:
         problem = " ".join(str(error).split())[:200]
-        setup.log(f"Not saved as the best model, because {path} cannot be read: {problem}")
+        log(f"Not saved as the best model, because {path} cannot be read: {problem}")
         return
-    replace(output, model_name=output.model_name + BEST_SUFFIX).save_models(setup.model, setup.log)
+    replace(output, model_name=output.model_name + BEST_SUFFIX).save_models(setup.model, log)
 
 
 def _wait(setup: Setup, seconds: float) -> None:

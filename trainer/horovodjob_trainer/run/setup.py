@@ -48,7 +48,6 @@ class Setup:
     optimizers: tuple[TrainedOptimizer, ...]
     threads: int
     termination: Termination
-    log: Callable[[str], None]
 
     def training_batches(self, position: int, streams: int, count: int | None = None) -> Any:
         """The batches of this rank after the job has consumed `position` examples: `count`, or without end.
@@ -112,7 +111,7 @@ class Setup:
             rate = "the schedule of the optimizer" if each.base_rate is None else f"{each.base_rate:g} of one rank"
             factor = scaling_factor(each.scaling, size)
             reason = f", the default for {each.name}" if configuration.learning_rate_scaling == "auto" else ""
-            self.log(f"Learning rate: {rate} times {factor:.4g} for {size} ranks ({each.scaling} scaling{reason})")
+            log(f"Learning rate: {rate} times {factor:.4g} for {size} ranks ({each.scaling} scaling{reason})")
 
 
 def set_up(configuration: Configuration, launch: Launch, termination: Termination) -> Setup:
@@ -153,7 +152,7 @@ def set_up(configuration: Configuration, launch: Launch, termination: Terminatio
     )
     was_compiled = model.compiled
     call_on_all_ranks(lambda: _prepare_model(model, configuration, dataset.train), launch)
-    setup = Setup(configuration, dataset, model, (), threads, termination, log)
+    setup = Setup(configuration, dataset, model, (), threads, termination)
     call_on_all_ranks(lambda: _check_task(setup, was_compiled=was_compiled), launch)
     optimizers = trained_optimizers(
         model,

@@ -10,6 +10,7 @@ from horovodjob_trainer.checkpoint.run_selection import RunSettings
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.launch import Launch
+from horovodjob_trainer.run.ranks import log
 from horovodjob_trainer.run.session import open_run
 from horovodjob_trainer.run.setup import Setup
 
@@ -34,7 +35,7 @@ def initial_state(setup: Setup, launch: Launch) -> tuple[OutputDirectory | None,
         TRAINER,
         launch=launch,
         resume=configuration.resume,
-        log=setup.log,
+        log=log,
     )
     output, checkpoint = open_run(open_output, training_variables(setup.model), launch)
     return output, _starting_state(setup, checkpoint, launch)
@@ -45,13 +46,13 @@ def _starting_state(setup: Setup, checkpoint: RunState | None, launch: Launch) -
     configuration, size = setup.configuration, hvd.size()
     if checkpoint is None:
         if launch.attempt > 1:
-            setup.log(f"Attempt {launch.attempt}: no checkpoint of this run yet, starting from the beginning")
+            log(f"Attempt {launch.attempt}: no checkpoint of this run yet, starting from the beginning")
         return RunState(epochs=configuration.epochs, epoch_examples=setup.dataset.train.samples, first_size=size)
     checkpoint.epochs = configuration.epochs
     if checkpoint.epoch_examples != setup.dataset.train.samples:
         checkpoint.use_data(setup.dataset.train.samples)
     place = checkpoint.place(configuration.batch_size * size)
-    setup.log(f"Attempt {launch.attempt}: resuming after {place}")
+    log(f"Attempt {launch.attempt}: resuming after {place}")
     return checkpoint
 
 

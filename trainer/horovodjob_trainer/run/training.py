@@ -17,7 +17,7 @@ from horovodjob_trainer.reporting.reporter import Reporter
 from horovodjob_trainer.reporting.trackers import Tracker, default_name, plain_settings
 from horovodjob_trainer.run.loop import Loop
 from horovodjob_trainer.run.profiling import ProfiledSteps
-from horovodjob_trainer.run.ranks import call_on_all_ranks, wait_for_all_ranks
+from horovodjob_trainer.run.ranks import call_on_all_ranks, log, wait_for_all_ranks
 from horovodjob_trainer.run.saved_models import save_models
 from horovodjob_trainer.run.setup import Setup, counted, set_up
 from horovodjob_trainer.run.start import initial_state
@@ -53,7 +53,7 @@ def _train_elastic(setup: Setup, launch: Launch, shared: Any) -> None:
     """Train with the current ranks from their shared state. Horovod calls it again when the ranks change."""
     directory, model_name = setup.configuration.dir, setup.configuration.model_name
     output = OutputDirectory(directory, shared.run, model_name, shared.token, TRAINER) if hvd.rank() == 0 else None
-    setup.log(f"Training with {counted(hvd.size(), 'rank')} after step {shared.state.step}")
+    log(f"Training with {counted(hvd.size(), 'rank')} after step {shared.state.step}")
     setup.log_learning_rate()
     reporter = _reporter(setup, output)
     loop = Loop(setup, shared.state, output=output, reporter=reporter, commit=shared.commit)
@@ -66,7 +66,7 @@ def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, laun
     is_done = False
     if loop.state.position < setup.configuration.warmup_epochs * loop.state.epoch_examples:
         unit = " times the schedule of the optimizer" if setup.optimizers[0].base_rate is None else ""
-        setup.log(f"{loop.learning_rates.schedules[0].warmup_text(hvd.size())}{unit}")
+        log(f"{loop.learning_rates.schedules[0].warmup_text(hvd.size())}{unit}")
     try:
         with watched(hvd):
             with _profile(setup, loop):
@@ -75,7 +75,7 @@ def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, laun
             with ACTIVITY.section(Section.SAVING):
                 call_on_all_ranks(lambda: save_models(setup, loop, output) if output is not None else None, launch)
         for name, value in sorted(without_elements(result).items(), key=lambda entry: entry[0] != "loss"):
-            setup.log(f"Test {name}: {value:.4f}")
+            log(f"Test {name}: {value:.4f}")
         is_done = True
     finally:
         if not is_done:
@@ -94,7 +94,7 @@ def _profile(setup: Setup, loop: Loop) -> Iterator[None]:
     if loop.reporter is None or steps is None or directory is None:
         yield
         return
-    loop.run_step = profiled = ProfiledSteps(loop.run_step, steps, directory, before=loop.state.step, log=setup.log)
+    loop.run_step = profiled = ProfiledSteps(loop.run_step, steps, directory, before=loop.state.step, log=log)
     try:
         yield
     finally:
@@ -109,7 +109,7 @@ def _reporter(setup: Setup, output: OutputDirectory | None) -> Reporter | None:
         directory=configuration.logs,
         ranks=hvd.size(),
         interval_seconds=configuration.log_seconds,
-        log=setup.log,
+        log=log,
         unit="images" if setup.dataset.train.images else "samples",
         tensorboard=configuration.tensorboard,
         trackers=_trackers(configuration, output.run),
