@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -13,11 +14,13 @@ from horovodjob_trainer.checkpoint.checkpoint_file import NonFiniteValues, check
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.checkpoint.writer import WritePolicy
+from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.data.reading.example_reader import data_error
 from horovodjob_trainer.errors import JobError, NonFiniteLoss, RanksDiffer
 from horovodjob_trainer.hvd.exchange import is_concurrent
 from horovodjob_trainer.reporting.metric_values import mean_values
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
+from horovodjob_trainer.reporting.trackers import Tracker, default_name, plain_settings
 from horovodjob_trainer.run.blocked_save import save_blocked
 from horovodjob_trainer.run.coordination import Coordination, RoundResult, different_ranks, diverged_ranks
 from horovodjob_trainer.run.metrics.best_epoch import best_values, update_best_epoch
@@ -33,15 +36,14 @@ from horovodjob_trainer.run.step import build_step_function
 
 
 class Loop(Session):
-    """Trains a model with the current ranks. Only rank 0 has an `output` and a `reporter`."""
+    """Trains a model with the current ranks."""
 
     def __init__(
         self,
         setup: Setup,
         state: RunState,
-        *,
         output: OutputDirectory | None,
-        reporter: Reporter | None,
+        *,
         commit: Callable[[], None] | None = None,
     ) -> None:
         self.setup, self.commit = setup, commit
@@ -65,7 +67,7 @@ class Loop(Session):
             self.configuration.batch_size * self.size,
             policy,
             output=output,
-            reporter=reporter,
+            reporter=_reporter(setup, output.run) if output is not None else None,
             termination=setup.termination,
             coordination=Coordination(setup.dataset.damaged),
         )
@@ -218,3 +220,27 @@ class Loop(Session):
 
     _is_compared = _nonfinite_is_logged = False
     _damaged_logged = 0
+
+
+def _reporter(setup: Setup, run: str) -> Reporter:
+    configuration = setup.configuration
+    return Reporter(
+        directory=configuration.logs,
+        ranks=hvd.size(),
+        interval_seconds=configuration.log_seconds,
+        log=log,
+        unit="images" if setup.dataset.train.images else "samples",
+        tensorboard=configuration.tensorboard,
+        trackers=_trackers(configuration, run),
+    )
+
+
+def _trackers(configuration: Configuration, run: str) -> list[Tracker]:
+    """The trackers of the settings. All attempts of the run with this identity are one run in each of them."""
+    targets = {"mlflow": configuration.mlflow, "wandb": configuration.wandb}
+    values = {each.name: getattr(configuration, each.name) for each in fields(configuration)}
+    return [
+        Tracker(kind, target, run=run, name=default_name(), settings=plain_settings(values))
+        for kind, target in targets.items()
+        if target is not None
+    ]

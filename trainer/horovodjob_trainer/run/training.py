@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import Any
 
 from horovodjob_trainer import hvd
@@ -13,8 +12,6 @@ from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.launch import Launch
 from horovodjob_trainer.reporting.metric_values import without_elements
-from horovodjob_trainer.reporting.reporter import Reporter
-from horovodjob_trainer.reporting.trackers import Tracker, default_name, plain_settings
 from horovodjob_trainer.run.loop import Loop
 from horovodjob_trainer.run.profiling import ProfiledSteps
 from horovodjob_trainer.run.ranks import call_on_all_ranks, log, wait_for_all_ranks
@@ -45,8 +42,7 @@ def _train(setup: Setup, launch: Launch, output: OutputDirectory | None, state: 
         hvd.elastic.run(lambda shared: _train_elastic(setup, launch, shared))(holder)
     else:
         hvd.broadcast_variables(training_variables(setup.model), root_rank=0)
-        reporter = _reporter(setup, output)
-        _train_to_end(setup, Loop(setup, state, output=output, reporter=reporter), output, launch)
+        _train_to_end(setup, Loop(setup, state, output), output, launch)
 
 
 def _train_elastic(setup: Setup, launch: Launch, shared: Any) -> None:
@@ -55,8 +51,7 @@ def _train_elastic(setup: Setup, launch: Launch, shared: Any) -> None:
     output = OutputDirectory(directory, shared.run, model_name, shared.token, TRAINER) if hvd.rank() == 0 else None
     log(f"Training with {counted(hvd.size(), 'rank')} after step {shared.state.step}")
     setup.log_learning_rate()
-    reporter = _reporter(setup, output)
-    loop = Loop(setup, shared.state, output=output, reporter=reporter, commit=shared.commit)
+    loop = Loop(setup, shared.state, output, commit=shared.commit)
     with active(output):  # rank 0 may be another process than at the start
         _train_to_end(setup, loop, output, launch)
 
@@ -99,29 +94,3 @@ def _profile(setup: Setup, loop: Loop) -> Iterator[None]:
         yield
     finally:
         profiled.close()
-
-
-def _reporter(setup: Setup, output: OutputDirectory | None) -> Reporter | None:
-    if output is None:  # only rank 0 has one
-        return None
-    configuration = setup.configuration
-    return Reporter(
-        directory=configuration.logs,
-        ranks=hvd.size(),
-        interval_seconds=configuration.log_seconds,
-        log=log,
-        unit="images" if setup.dataset.train.images else "samples",
-        tensorboard=configuration.tensorboard,
-        trackers=_trackers(configuration, output.run),
-    )
-
-
-def _trackers(configuration: Configuration, run: str) -> list[Tracker]:
-    """The trackers of the settings. All attempts of the run with this identity are one run in each of them."""
-    targets = {"mlflow": configuration.mlflow, "wandb": configuration.wandb}
-    values = {each.name: getattr(configuration, each.name) for each in fields(configuration)}
-    return [
-        Tracker(kind, target, run=run, name=default_name(), settings=plain_settings(values))
-        for kind, target in targets.items()
-        if target is not None
-    ]
