@@ -174,7 +174,7 @@ def table(found: dict[str, list[float]]) -> bool:
     efficient = verdict(efficiency >= EFFICIENT, f"at least {EFFICIENT:.0%}")
     print(f"\nscaling efficiency of two ranks {efficiency:.1%} {efficient}")
     print(f"two processes that know nothing of each other {rates['apart'] / (2 * rates['one']):.1%}")
-    print(f"the exchange over mpi4py against Horovod {rates['mpi4py'] / rates['together'] - 1:+.1%} (an experiment)")
+    print(f"the exchange over mpi4py against Horovod {rates['mpi4py'] / rates['together'] - 1:+.1%}")
     for name, cost in costs.items():
         print(f"cost of {name} {cost:+.1%} {verdict(cost <= OVERHEAD, f'at most {OVERHEAD:.0%}')}")
     if "job" in rates:
