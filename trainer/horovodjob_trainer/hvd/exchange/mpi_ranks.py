@@ -6,9 +6,21 @@ from typing import Any
 import tensorflow as tf
 
 from horovodjob_trainer.hvd.exchange import selection
-from horovodjob_trainer.hvd.exchange.mpi_library import MPI
 from horovodjob_trainer.launch import Launch
 
+
+def _mpi() -> Any:
+    """MPI for Python, or one process without it."""
+    if selection.mpi_error():  # `selection` has found that there are no other ranks
+        from horovodjob_trainer.hvd.exchange import single_rank
+
+        return single_rank
+    from mpi4py import MPI
+
+    return MPI
+
+
+MPI = _mpi()
 COMM = MPI.COMM_WORLD
 _state: dict[str, Any] = {}
 

@@ -1,7 +1,8 @@
-"""The exchange over MPI with mpi4py, without Horovod: an experiment for static jobs on CPUs.
+"""The exchange over MPI with mpi4py: that of a Python without Horovod, for jobs with a fixed number of ranks.
 
-An operation is a Python function in the graph of TensorFlow. Horovod matches the operations of the ranks by their
-names, MPI by their order. Operations of a graph therefore run one after another, and each compares the names first.
+An operation is a Python function in the graph of TensorFlow, with its values in the memory of the host. Horovod matches
+the operations of the ranks by their names, MPI by their order. Operations of a graph therefore run one after another,
+and each compares the names first.
 """
 
 import threading
@@ -12,10 +13,9 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
-from horovodjob_trainer.hvd.exchange.mpi_compression import Compression
-from horovodjob_trainer.hvd.exchange.mpi_library import MPI
 from horovodjob_trainer.hvd.exchange.mpi_ranks import (
     COMM,
+    MPI,
     cross_rank,
     cross_size,
     init,
@@ -33,8 +33,8 @@ from horovodjob_trainer.hvd.exchange.mpi_ranks import (
 )
 
 __all__ = [
-    "Compression", "cross_rank", "cross_size", "init", "is_homogeneous", "is_initialized", "local_rank",
-    "local_rank_op", "local_size", "local_size_op", "rank", "rank_op", "shutdown", "size", "size_op",
+    "cross_rank", "cross_size", "init", "is_homogeneous", "is_initialized", "local_rank", "local_rank_op", "local_size",
+    "local_size_op", "rank", "rank_op", "shutdown", "size", "size_op",
 ]  # fmt: skip
 
 COLLECTION = "horovodjob_exchange"
@@ -56,6 +56,35 @@ class Operation(Enum):
 Average, Sum, Adasum = Operation.Average, Operation.Sum, Operation.Adasum
 Min, Max, Product = Operation.Min, Operation.Max, Operation.Product
 REDUCTIONS = {Average: MPI.SUM, Sum: MPI.SUM, Min: MPI.MIN, Max: MPI.MAX, Product: MPI.PROD}
+
+
+class NoneCompressor:
+    """Sends gradients as they are."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """The tensor, and what `decompress` needs."""
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """The tensor in its original type."""
+        return tensor if ctx is None else tf.cast(tensor, ctx)
+
+
+class FP16Compressor(NoneCompressor):
+    """Rounds gradients to float16. The exchange adds, and sends, them as float32."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """The tensor as float16, and its original type."""
+        return (tf.cast(tensor, tf.float16) if tensor.dtype.is_floating else tensor), tensor.dtype
+
+
+class Compression:
+    """The compression methods `none` and `fp16`."""
+
+    none, fp16 = NoneCompressor, FP16Compressor
 
 
 class ProcessSet:
