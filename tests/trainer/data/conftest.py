@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from horovodjob_trainer import data
 from horovodjob_trainer.errors import DataError
-from horovodjob_trainer.run.augmentation.mixing import batch_mixing
+from horovodjob_trainer.run.augmentation import batch_mixing
 from horovodjob_trainer.run.pipeline import batch_preparation, evaluation_batches, training_batches
 
 

@@ -52,8 +52,7 @@ def test_a_higher_strength_changes_the_images_more(noisy: Arrays) -> None:
     """Each operation for itself: of two random ones, only some depend on the strength."""
     import tensorflow as tf
 
-    from horovodjob_trainer.run.augmentation.position_seeds import PositionSeeds
-    from horovodjob_trainer.run.augmentation.random_augment import RandomAugment
+    from horovodjob_trainer.run.augmentation import PositionSeeds, RandomAugment
 
     images = tf.cast(noisy.examples, tf.float32)
     weak, strong = (RandomAugment(strength, noisy.shape, 1).operations for strength in (0.1, 0.9))

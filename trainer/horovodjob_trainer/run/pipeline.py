@@ -11,8 +11,7 @@ from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.data.reading.augmentation import Augmentation, augment_images
 from horovodjob_trainer.data.reading.example_reader import map_dataset, with_private_threads
 from horovodjob_trainer.data.source import Source
-from horovodjob_trainer.run.augmentation.mixing import Mix
-from horovodjob_trainer.run.augmentation.random_augment import RandomAugment
+from horovodjob_trainer.run.augmentation import Mix, RandomAugment
 
 PREFETCHED_BATCHES = 4
 BATCHES_ON_DEVICE = 2

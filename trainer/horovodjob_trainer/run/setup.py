@@ -15,7 +15,7 @@ from horovodjob_trainer.data.reading.augmentation import Augmentation
 from horovodjob_trainer.data.source import Dataset, Source
 from horovodjob_trainer.errors import DataError, JobError
 from horovodjob_trainer.launch import Launch, hostname, threads_per_rank, usable_cores
-from horovodjob_trainer.run.augmentation.mixing import batch_mixing
+from horovodjob_trainer.run.augmentation import batch_mixing
 from horovodjob_trainer.run.initial_weights import freeze_layers, load_initial_weights
 from horovodjob_trainer.run.metrics.best_epoch import check_monitor
 from horovodjob_trainer.run.optimization.compilation import compile_model
