@@ -24,7 +24,7 @@ import tensorflow as tf
 from input_pipeline import SIDE, STEPS, image_files, pictures, report, write_files
 
 from horovodjob_trainer import hvd, models
-from horovodjob_trainer.data.order.steps import Steps
+from horovodjob_trainer.data.order import Steps
 from horovodjob_trainer.data.source import Source
 from horovodjob_trainer.launch import usable_cores
 from horovodjob_trainer.run import pipeline

@@ -32,7 +32,7 @@ import tensorflow as tf
 from horovodjob_trainer import models
 from horovodjob_trainer.data.arrays import Arrays, aligned_copy
 from horovodjob_trainer.data.formats.image_folder import ImageFiles
-from horovodjob_trainer.data.order.steps import Steps
+from horovodjob_trainer.data.order import Steps
 from horovodjob_trainer.data.reading.augmentation import Augmentation
 from horovodjob_trainer.data.reading.example_reader import with_private_threads
 from horovodjob_trainer.data.reading.image_decoding import random_crop

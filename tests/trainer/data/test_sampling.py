@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horovodjob_trainer.data import step_rows
-from horovodjob_trainer.data.order.sampling import split_rows
+from horovodjob_trainer.data.order import split_rows
 
 
 @given(samples=st.integers(1, 90), size=st.integers(1, 5), batch=st.integers(1, 20), seed=st.integers(0, 9))

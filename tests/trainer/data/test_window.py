@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horovodjob_trainer.checkpoint.run_state import RunState
-from horovodjob_trainer.data.order.window import Window, WindowOrder
+from horovodjob_trainer.data.order import Window, WindowOrder
 
 SHARDS = st.lists(st.integers(0, 30), min_size=1, max_size=9).filter(any)
 

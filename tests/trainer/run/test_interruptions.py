@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horovodjob_trainer.data.order.sampling import rows_at_positions
+from horovodjob_trainer.data.order import rows_at_positions
 from trainer.support.arrays import array
 from trainer.support.background_job import JOB, Job, stopped_step
 from trainer.support.interruptions import SHARED

@@ -6,8 +6,7 @@ The package imports TensorFlow only when a source is read.
 from horovodjob_trainer.data.elements import Elements
 from horovodjob_trainer.data.formats.digits import digits
 from horovodjob_trainer.data.loader import load_dataset, unlabelled_examples
-from horovodjob_trainer.data.order.sampling import Rows, step_rows
-from horovodjob_trainer.data.order.steps import Steps
+from horovodjob_trainer.data.order import Rows, Steps, step_rows
 from horovodjob_trainer.data.ranks import Ranks
 from horovodjob_trainer.data.request import ANY_SHA256, CACHES, CROPS, SHUFFLES, Request
 from horovodjob_trainer.data.request_check import NAMES, request_error

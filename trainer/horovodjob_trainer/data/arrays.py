@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from horovodjob_trainer.data.order.steps import Steps
+from horovodjob_trainer.data.order import Steps
 from horovodjob_trainer.data.reading.aligned_memory import ALIGNMENT_BYTES, allocate_aligned
 from horovodjob_trainer.data.reading.example_reader import map_dataset
 from horovodjob_trainer.errors import DataError

@@ -9,8 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from horovodjob_trainer.data.arrays import eager_tensor
-from horovodjob_trainer.data.order.sampling import Rows
-from horovodjob_trainer.data.order.steps import Steps
+from horovodjob_trainer.data.order import Rows, Steps
 from horovodjob_trainer.data.reading.example_reader import map_dataset
 
 SAMPLED_ROWS = 16  # of which the fingerprint contains the values

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from horovodjob_trainer.data.order.steps import Steps
-from horovodjob_trainer.data.order.window import Window
+from horovodjob_trainer.data.order import Steps, Window
 
 # The image (uint8) in the content of an image file, for the example with this position in the sequence of the job.
 Decode = Callable[[bytes, int], npt.NDArray[np.uint8]]

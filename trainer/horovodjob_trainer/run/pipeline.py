@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from horovodjob_trainer.data.elements import Elements
-from horovodjob_trainer.data.order.steps import Steps
+from horovodjob_trainer.data.order import Steps
 from horovodjob_trainer.data.reading.augmentation import Augmentation, augment_images
 from horovodjob_trainer.data.reading.example_reader import map_dataset, with_private_threads
 from horovodjob_trainer.data.source import Source

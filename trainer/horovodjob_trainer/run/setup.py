@@ -10,7 +10,7 @@ import tensorflow as tf
 from horovodjob_trainer import hvd, models
 from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.data import Elements, load_dataset
-from horovodjob_trainer.data.order.steps import Steps
+from horovodjob_trainer.data.order import Steps
 from horovodjob_trainer.data.reading.augmentation import Augmentation
 from horovodjob_trainer.data.source import Dataset, Source
 from horovodjob_trainer.errors import DataError, JobError

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horovodjob_trainer.data.indexes.image_index import is_image, list_folders
-from horovodjob_trainer.data.order.sampling import split_rows
-from horovodjob_trainer.data.order.steps import Steps
+from horovodjob_trainer.data.order import Steps, split_rows
 from horovodjob_trainer.data.ranks import Ranks
 from horovodjob_trainer.data.reading.image_decoding import central_square, decoding_problem, random_crop
 from horovodjob_trainer.data.reading.image_pixels import SUFFIXES

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from horovodjob_trainer.data.arrays import Arrays, aligned_copy
 from horovodjob_trainer.data.caching import memory
 from horovodjob_trainer.data.formats.user_arrays import build_arrays, build_dataset, split_arrays
-from horovodjob_trainer.data.order.sampling import Rows
+from horovodjob_trainer.data.order import Rows
 from horovodjob_trainer.data.request import Request
 from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.errors import DataError, error_reason

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from horovodjob_trainer.data.arrays import eager_tensor
-from horovodjob_trainer.data.order.sampling import Rows
-from horovodjob_trainer.data.order.steps import Steps
+from horovodjob_trainer.data.order import Rows, Steps
 from horovodjob_trainer.data.reading.example_reader import map_dataset, read_intact_rows, read_rows
 from horovodjob_trainer.data.reading.image_decoding import central_square, decoding_problem, random_crop
 from horovodjob_trainer.data.reading.record_features import BUFFER_BYTES, parse_features

@@ -11,8 +11,7 @@ import numpy as np
 from horovodjob_trainer.data.caching.memory import format_bytes
 from horovodjob_trainer.data.formats.records import NAMES_FILE, Records
 from horovodjob_trainer.data.indexes.record_index import index_files
-from horovodjob_trainer.data.order.sampling import Rows, split_rows
-from horovodjob_trainer.data.order.window import Window
+from horovodjob_trainer.data.order import Rows, Window, split_rows
 from horovodjob_trainer.data.ranks import Ranks
 from horovodjob_trainer.data.request import Request
 from horovodjob_trainer.data.source import Dataset

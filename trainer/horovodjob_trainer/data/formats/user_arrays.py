@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from horovodjob_trainer.data.arrays import Arrays, aligned_copy, class_count, convert_labels
 from horovodjob_trainer.data.formats.user_datasets import build_from_datasets, is_tf_dataset
-from horovodjob_trainer.data.order.sampling import split_rows
+from horovodjob_trainer.data.order import split_rows
 from horovodjob_trainer.data.request import Request
 from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.errors import DataError

@@ -10,7 +10,7 @@ import numpy as np
 
 from horovodjob_trainer.data.caching import memory
 from horovodjob_trainer.data.elements import Elements
-from horovodjob_trainer.data.order.sampling import split_rows
+from horovodjob_trainer.data.order import split_rows
 from horovodjob_trainer.data.reading.example_reader import map_dataset, with_private_threads
 from horovodjob_trainer.data.request import Request
 from horovodjob_trainer.data.source import Dataset

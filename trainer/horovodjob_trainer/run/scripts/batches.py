@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from horovodjob_trainer import hvd
 from horovodjob_trainer.checkpoint.run_state import RunState
-from horovodjob_trainer.data.order.steps import Steps
+from horovodjob_trainer.data.order import Steps
 from horovodjob_trainer.errors import DataError
 from horovodjob_trainer.run.pipeline import prefetched_to_device
 from horovodjob_trainer.run.scripts.passes import Passes
