@@ -1,5 +1,6 @@
 """The callback that gives all ranks the same variables when training begins."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -11,7 +12,6 @@ from horovodjob_trainer.hvd.first_batch import FirstBatchCallback
 from horovodjob_trainer.hvd.gradient_reducer import variable_key
 from horovodjob_trainer.hvd.optimizer import gradient_reduction, local_slots
 from horovodjob_trainer.hvd.process_sets import UNSCOPED
-from horovodjob_trainer.hvd.statistics import average_statistics, finalize_normalization
 
 
 class BroadcastGlobalVariablesCallback(FirstBatchCallback):
@@ -59,7 +59,7 @@ class BroadcastGlobalVariablesCallback(FirstBatchCallback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_end(epoch, logs)
         if self.average_statistics:
-            average_statistics(self.model)
+            _average_statistics(self.model)
 
     def _other_optimizers(self) -> list[Any]:
         """The optimizers of a model with several, except the one of `compile`."""
@@ -79,6 +79,40 @@ class BroadcastGlobalVariablesCallback(FirstBatchCallback):
         variables = [*self.model.weights, *(variable for each in optimizers for variable in each.variables)]
         with tf.device(self.device):
             if self.average_statistics:
-                average_statistics(self.model)
+                _average_statistics(self.model)
             broadcast_variables([each for each in variables if variable_key(each) not in local], self.root_rank)
-            finalize_normalization(self.model)
+            _finalize_normalization(self.model)
+
+
+def _average_statistics(model: Any) -> None:
+    """Assign to the normalization layers of all ranks the mean and the variance of the data of all ranks."""
+    pairs = list(_statistics(model))
+    if not pairs:
+        return
+    means = [tf.cast(mean.value, tf.float64) for mean, _ in pairs]
+    squares = [tf.cast(variance.value, tf.float64) + mean**2 for mean, (_, variance) in zip(means, pairs, strict=True)]
+    averages = exchange.grouped_allreduce([*means, *squares], op=exchange.Average, name="HorovodStatistics", **UNSCOPED)
+    count = len(pairs)
+    for (mean, variance), average, square in zip(pairs, averages[:count], averages[count:], strict=True):
+        mean.assign(tf.cast(average, mean.dtype))
+        variance.assign(tf.cast(tf.maximum(square - average**2, 0.0), variance.dtype))
+    _finalize_normalization(model)
+
+
+def _finalize_normalization(model: Any) -> None:
+    """Let the Normalization layers use the current values of their variables."""
+    for layer in _adapted_layers(model):
+        layer.finalize_state()
+
+
+def _adapted_layers(model: Any) -> list[Any]:
+    layers = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.Normalization)]
+    return [layer for layer in layers if layer.built and layer.input_mean is None]
+
+
+def _statistics(model: Any) -> Iterator[tuple[Any, Any]]:
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.built:
+            yield layer.moving_mean, layer.moving_variance
+    for layer in _adapted_layers(model):
+        yield layer.adapt_mean, layer.adapt_variance
