@@ -1,5 +1,6 @@
-"""Reduction of the gradients of a step over the ranks."""
+"""Reduction of the gradients of a step over the ranks, in the buckets in which the backward pass computes them."""
 
+import os
 import weakref
 import zlib
 from collections.abc import Sequence
@@ -11,7 +12,6 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph
 
-from horovodjob_trainer.hvd.buckets import bucket_bytes_from_environment, buckets_of_bytes, equal_buckets
 from horovodjob_trainer.hvd.collectives import allgather_any_type, reduce_tensors
 from horovodjob_trainer.hvd.compression import Compression
 from horovodjob_trainer.hvd.exchange import exchange
@@ -20,6 +20,9 @@ from horovodjob_trainer.hvd.usage import USAGE
 from horovodjob_trainer.watch.activity import Place
 from horovodjob_trainer.watch.marker import mark
 
+# That of PyTorch's DistributedDataParallel (Li et al. 2020, arXiv:2006.15704). ResNet-50 has five such buckets, and one
+# with Horovod's default for HOROVOD_FUSION_THRESHOLD, 128 MiB: its exchange would begin after the last gradient.
+DEFAULT_BUCKET_BYTES = 25 << 20
 Gradients = list[Any]
 
 _used_names: "weakref.WeakKeyDictionary[Any, list[str]]" = weakref.WeakKeyDictionary()
@@ -120,10 +123,10 @@ class GradientReducer:
             ]
             return [group for group in [*groups, *([index] for index in remaining.values())] if group]
         if self.groups is not None:
-            buckets = equal_buckets(len(indices), self.groups)
+            buckets = _equal_buckets(len(indices), self.groups)
         else:
             sizes = [_size_bytes(variables[index], gradients[index]) for index in indices]
-            buckets = buckets_of_bytes(sizes, self.bucket_bytes or bucket_bytes_from_environment())
+            buckets = _buckets_of_bytes(sizes, self.bucket_bytes or _bucket_bytes_from_environment())
         return [[indices[position] for position in bucket] for bucket in buckets]
 
     def _reduce_group(self, group: list[int], gradients: Gradients, name: str) -> list[tuple[int, Any]]:
@@ -213,3 +216,32 @@ def _scale_gradient(gradient: Any, factor: Any) -> Any:
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
     return gradient * factor
+
+
+def _bucket_bytes_from_environment() -> int:
+    """The value of HOROVOD_FUSION_THRESHOLD, with which Horovod limits its messages, or the default."""
+    text = os.environ.get("HOROVOD_FUSION_THRESHOLD", "").strip()
+    return int(text) if text.isdecimal() else DEFAULT_BUCKET_BYTES
+
+
+def _buckets_of_bytes(sizes: Sequence[int], limit: int) -> list[list[int]]:
+    """The indices of gradients of these sizes, the last one first, in buckets of at most `limit` bytes.
+
+    A larger gradient has a bucket of its own.
+    """
+    buckets: list[list[int]] = []
+    free_bytes = 0
+    for index in reversed(range(len(sizes))):
+        if not buckets or sizes[index] > free_bytes:
+            buckets.append([])
+            free_bytes = limit
+        buckets[-1].append(index)
+        free_bytes -= sizes[index]
+    return buckets
+
+
+def _equal_buckets(count: int, number: int) -> list[list[int]]:
+    """The indices of `count` gradients, the last one first, in at most `number` buckets of equal lengths."""
+    number = min(number, count)
+    order = list(reversed(range(count)))
+    return [order[count * each // number : count * (each + 1) // number] for each in range(number)]
