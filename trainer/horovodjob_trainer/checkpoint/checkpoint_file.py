@@ -4,7 +4,9 @@ import hashlib
 import io
 import json
 import math
+import re
 import tempfile
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,13 +20,14 @@ import tensorflow as tf
 
 from horovodjob_trainer.atomic_file import check_free_space
 from horovodjob_trainer.checkpoint.run_state import RunState
-from horovodjob_trainer.checkpoint.variable_pairs import pair_variables
 from horovodjob_trainer.hvd.model_optimizers import used_optimizers
 
 ATTRIBUTE = "horovodjob"
 ARRAYS = "callbacks"  # the group of the arrays of callbacks
 # Errors that h5py and Keras raise for truncated files, files of other programs and files of other models.
 READ_ERRORS = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, EOFError)
+SLOT = re.compile(r"_(momentum|velocity|accumulator|average)$")  # what an optimizer keeps of a weight
+DIFFERENT = "it belongs to a different network or optimizer"
 
 Array = npt.NDArray[Any]
 
@@ -136,7 +139,7 @@ def restore_variables(path: Path, variables: Sequence[Any]) -> RunState:
         values: dict[int, Array] = {index: _read(h5, name) for name, index in description.datasets}
         own = {name: _read(h5, f"{ARRAYS}/{name}") for name in metadata.get("arrays", ())}
     arrays = [values[index] for index in sorted(values)]
-    pairs = pair_variables(variables, arrays, metadata.get("names", ()))
+    pairs = _pair_variables(variables, arrays, metadata.get("names", ()))
     checksum = metadata.pop("sha256")
     if _checksum([*arrays, *own.values()], metadata) != checksum:
         raise ValueError("its content does not match its checksum")
@@ -145,6 +148,54 @@ def restore_variables(path: Path, variables: Sequence[Any]) -> RunState:
         variable.assign(array)
     description.state.arrays = own
     return description.state
+
+
+def _pair_variables(variables: Sequence[Any], arrays: Sequence[Any], names: Sequence[str]) -> list[tuple[Any, Any]]:
+    """The variables with their values, whose names in the run an earlier release does not know. Raises ValueError.
+
+    A learning rate that only one side has is left out, because a schedule is no variable.
+    """
+    own, stored = [*variables], [*zip(names or [""] * len(arrays), arrays, strict=True)]
+    pairs = []
+    while own and stored:
+        if _is_rate(own[0].path) and names and not _is_rate(stored[0][0]):
+            own.pop(0)
+        elif _is_rate(stored[0][0]) and not _is_rate(own[0].path):
+            stored.pop(0)
+        else:
+            pairs.append((own.pop(0), stored.pop(0)))
+    if any(not _is_rate(each.path) for each in own) or any(not _is_rate(name) for name, _ in stored):
+        raise ValueError(f"{DIFFERENT}{_difference([each.path for each in variables], names)}")
+    for variable, (name, array) in pairs:
+        if tuple(variable.shape) != array.shape:
+            raise ValueError(f"{DIFFERENT}: {variable.path} has the shape {tuple(variable.shape)} and in the run "
+                             f"{array.shape}")  # fmt: skip
+        kinds = SLOT.search(variable.path), SLOT.search(name)
+        if all(kinds) and len({kind[1] for kind in kinds if kind is not None}) == 2:
+            raise ValueError(f"{DIFFERENT}: the script has {variable.path}, and the run {name}")
+    return [(variable, array) for variable, (_, array) in pairs]
+
+
+def _is_rate(path: str) -> bool:
+    return path.rpartition("/")[2] == "learning_rate"
+
+
+def _difference(own: Sequence[str], stored: Sequence[str]) -> str:
+    """The first of the variables that only the script or only the run has."""
+    if not stored:
+        return ""
+    counts = [Counter(_without_numbers(path) for path in side if not _is_rate(path)) for side in (own, stored)]
+    parts = []
+    for place, more in (("the script", counts[0] - counts[1]), ("the run", counts[1] - counts[0])):
+        if names := list(more):
+            others = f" and {more.total() - 1} more" if more.total() > 1 else ""
+            parts.append(f"only {place} has {names[0]}{others}")
+    return f": {'; '.join(parts)}" if parts else ""
+
+
+def _without_numbers(path: str) -> str:
+    """The last part of a path without the numbers by which Keras distinguishes the layers of a process."""
+    return re.sub(r"_[0-9]+(?=_|$)", "", path.rpartition("/")[2])
 
 
 def _description(h5: Any) -> CheckpointDescription:
