@@ -2,7 +2,9 @@
 
 import math
 import os
+import re
 import time
+import unicodedata
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +17,12 @@ from horovodjob_trainer.reporting.best_values import BestValues
 from horovodjob_trainer.reporting.files import JsonLinesFile, TensorBoardFiles
 from horovodjob_trainer.reporting.metric_values import without_elements
 from horovodjob_trainer.reporting.progress_client import ProgressClient
-from horovodjob_trainer.reporting.status_metrics import StatusMetrics, status_metrics
 from horovodjob_trainer.reporting.trackers import Tracker
 
 # The status of a job keeps so many epochs. The operator adds those that a report has to those that it knows.
 REPORTED_EPOCHS = 24
+MOST_METRICS = 32  # of the status, with names of the following form
+STATUS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,62}")
 LINE_METRICS = ("loss", "accuracy", "val_loss", "val_accuracy")
 
 
@@ -150,23 +153,66 @@ class Reporter:
         }
 
 
-def _status(record: Mapping[str, Any], metrics: StatusMetrics) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _StatusMetrics:
+    """Values by the names that the status has, metrics that are NaN or infinite, and sentences about the others."""
+
+    values: Mapping[str, float]
+    non_finite: tuple[str, ...]
+    changes: tuple[str, ...]
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of the report."""
+        return {"metrics": self.values} | ({"nonFinite": self.non_finite} if self.non_finite else {})
+
+
+def _status(record: Mapping[str, Any], metrics: _StatusMetrics) -> dict[str, Any]:
     """The part of a record that the status of a job has, with finite numbers only because JSON has no others."""
     names = ("attempt", "epoch", "epochs", "step", "stepsPerEpoch", "progress", "samplesPerSecond", "eta")
-    non_finite = {"nonFinite": metrics.non_finite} if metrics.non_finite else {}
-    return {name: record[name] for name in names} | {"metrics": metrics.values} | non_finite
+    return {name: record[name] for name in names} | metrics.fields()
 
 
 def _epoch(record: Mapping[str, Any]) -> dict[str, Any]:
     """A complete epoch for the history in the status of a job."""
     rates = {name: record[name] for name in ("learningRate", "samplesPerSecond") if math.isfinite(record[name])}
-    metrics = _status_metrics(record)
-    non_finite = {"nonFinite": metrics.non_finite} if metrics.non_finite else {}
-    return {"epoch": record["epoch"], "time": record["time"], "metrics": metrics.values} | non_finite | rates
+    return {"epoch": record["epoch"], "time": record["time"]} | _status_metrics(record).fields() | rates
 
 
-def _status_metrics(record: Mapping[str, Any]) -> StatusMetrics:
-    return status_metrics(without_elements(record["metrics"]))
+def _status_metrics(record: Mapping[str, Any]) -> _StatusMetrics:
+    """The metrics of a record for the status. One that it cannot have is renamed or left out, and the others stay."""
+    metrics = without_elements(record["metrics"])
+    values: dict[str, float] = {}
+    non_finite, changes = [], []
+    # Legal names keep themselves, and where there is no room for all, losses and validation are there first.
+    for name in sorted(metrics, key=lambda name: (_status_name(name) != name, _order(name))):
+        stored, value = _status_name(name), metrics[name]
+        if not math.isfinite(value):
+            non_finite.append(stored)
+        elif stored in values:
+            changes.append(f"metric {name!r} is left out: it would have the name of another one, {stored}")
+        elif len(values) == MOST_METRICS:
+            changes.append(f"metric {name!r} is left out: the status has room for {MOST_METRICS}")
+        else:
+            values[stored] = value
+            if stored != name:
+                changes.append(f"metric {name!r} is {stored} in the status")
+    ordered = {name: values[name] for name in map(_status_name, metrics) if name in values}
+    return _StatusMetrics(ordered, tuple(non_finite[:MOST_METRICS]), tuple(changes))
+
+
+def _status_name(name: str) -> str:
+    """The name with ASCII letters, digits, `_`, `.`, `/` and `-` only, at most 63 of them, as the operator has it."""
+    if STATUS_NAME.fullmatch(name):
+        return name
+    letters = (each for each in unicodedata.normalize("NFKD", name) if not unicodedata.combining(each))
+    text = "".join(f"u{ord(each):04x}" if each.isalnum() and not each.isascii() else each for each in letters)
+    text = re.sub(r"[^A-Za-z0-9_./-]+", "_", text)
+    text = text if text.endswith("_") and name.endswith("_") else text.rstrip("_")
+    return (text if re.match(r"[A-Za-z_]", text) else f"_{text}")[:63]
+
+
+def _order(name: str) -> int:
+    return 0 if name in ("loss", "val_loss") else 1 if name.startswith("val_") else 2
 
 
 def _timestamp(moment: datetime) -> str:
