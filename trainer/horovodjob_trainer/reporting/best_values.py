@@ -1,9 +1,11 @@
 """The lowest and the highest value of each metric in a run, and which of both a program declares to be the best."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import keras
 
 from horovodjob_trainer.reporting.metric_values import without_elements
 
@@ -59,6 +61,16 @@ def declared_modes(names: Iterable[str], metrics: Iterable[Any], callbacks: Iter
     return modes
 
 
+def metric_objects(model: Any) -> Iterator[Any]:
+    """The metrics of the compiled model. Before the first step, Keras has not created all of them."""
+    compiled = getattr(model, "_compile_metrics", None)
+    if compiled is not None and not compiled.built:
+        for metric in keras.tree.flatten([compiled._user_metrics, compiled._user_weighted_metrics]):
+            yield from _created_metrics(metric)
+    for metric in model.metrics:
+        yield from getattr(metric, "metrics", None) or (metric,)
+
+
 def check_mode(monitor: str | None, mode: str | None) -> None:
     """Raise ValueError for a mode that is no mode, or that belongs to no metric."""
     if mode is not None and mode not in MODES:
@@ -90,3 +102,14 @@ def _callback_mode(name: str, callbacks: Iterable[Any]) -> str | None:
     """The mode of EarlyStopping and ReduceLROnPlateau, unless they guess it from the name of the metric."""
     modes = (getattr(each, "mode", None) for each in callbacks if getattr(each, "monitor", None) == name)
     return next((mode for mode in modes if mode in MODES), None)
+
+
+def _created_metrics(metric: Any) -> Iterator[Any]:
+    if metric is None or metric in ("accuracy", "acc", "crossentropy", "ce"):  # depend on the labels
+        return
+    found = keras.metrics.get(metric) if isinstance(metric, str) else metric
+    if not isinstance(found, keras.metrics.Metric):
+        found = keras.metrics.MeanMetricWrapper(found, name=getattr(found, "__name__", type(found).__name__))
+    if isinstance(metric, str):
+        found.name = metric
+    yield found

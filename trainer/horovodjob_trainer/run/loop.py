@@ -24,8 +24,7 @@ from horovodjob_trainer.reporting.trackers import Tracker, default_name, plain_s
 from horovodjob_trainer.run.blocked_save import save_blocked
 from horovodjob_trainer.run.coordination import Coordination, RoundResult, different_ranks, diverged_ranks
 from horovodjob_trainer.run.metrics.best_epoch import best_values, update_best_epoch
-from horovodjob_trainer.run.metrics.evaluation import Evaluation
-from horovodjob_trainer.run.metrics.rank_metrics import metrics_over_ranks
+from horovodjob_trainer.run.metrics.evaluation import Evaluation, metrics_over_ranks
 from horovodjob_trainer.run.model_values import ModelValues
 from horovodjob_trainer.run.optimization.optimizers import LearningRates
 from horovodjob_trainer.run.optimization.weight_averages import averages_in_model

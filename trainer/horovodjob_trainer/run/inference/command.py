@@ -139,7 +139,7 @@ def _print_note(text: str) -> None:
 def _evaluate(model: Any, test: data.Source, options: SimpleNamespace, threads: int) -> dict[str, float]:
     """Loss and metrics over the examples of all ranks, in which each example has the same weight."""
     from horovodjob_trainer import hvd
-    from horovodjob_trainer.run.metrics.rank_metrics import metrics_over_ranks
+    from horovodjob_trainer.run.metrics.evaluation import metrics_over_ranks
 
     outputs = model.output_shape[-1]
     if test.classes is not None and outputs not in (1, None) and test.classes > outputs:

@@ -11,9 +11,14 @@ from typing import Any
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.errors import JobError, ModelError
-from horovodjob_trainer.reporting.best_values import BestValues, declared_modes, metric_mode, record_ends
+from horovodjob_trainer.reporting.best_values import (
+    BestValues,
+    declared_modes,
+    metric_mode,
+    metric_objects,
+    record_ends,
+)
 from horovodjob_trainer.reporting.metric_values import without_elements
-from horovodjob_trainer.run.metrics.metric_objects import metric_objects
 
 MINIMUM, MAXIMUM = "min", "max"
 

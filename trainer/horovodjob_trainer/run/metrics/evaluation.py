@@ -1,7 +1,7 @@
-"""Evaluation of the model on the test examples during and after training."""
+"""Evaluation of the model on the test examples during and after training, and metrics over those of all ranks."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -10,8 +10,9 @@ import tensorflow as tf
 from horovodjob_trainer import hvd
 from horovodjob_trainer.data import Source
 from horovodjob_trainer.data.reading.example_reader import data_error
+from horovodjob_trainer.hvd.metric_reduction import MetricStates, reduce_metrics
+from horovodjob_trainer.reporting.metric_values import all_values
 from horovodjob_trainer.run.coordination import termination_is_requested
-from horovodjob_trainer.run.metrics.rank_metrics import metrics_over_ranks
 from horovodjob_trainer.run.termination import Termination
 from horovodjob_trainer.watch.activity import ACTIVITY
 
@@ -64,6 +65,15 @@ def prepare_in_steps(model: Any, prepare: Callable[..., Any]) -> None:
     for name in ("test_step", "predict_step"):
         step = getattr(type(model), name)
         object.__setattr__(model, name, lambda data, step=step: step(model, prepare(*data)))
+
+
+def metrics_over_ranks(model: Any, logs: Mapping[str, Any], weight: float) -> dict[str, float]:
+    """The metrics over the examples of all ranks, also the elements of vectors. Every rank must call it.
+
+    A rank without examples takes part with the weight 0.
+    """
+    states = MetricStates.of(model) if weight else MetricStates()
+    return all_values(reduce_metrics(model, logs, states, weight))
 
 
 class _TerminationRounds(keras.callbacks.CallbackList):  # type: ignore[misc]

@@ -14,11 +14,10 @@ from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, acti
 from horovodjob_trainer.checkpoint.writer import WritePolicy
 from horovodjob_trainer.errors import DataError, JobError, Terminated
 from horovodjob_trainer.launch import Launch
-from horovodjob_trainer.reporting.best_values import BestValues, declared_modes, own_mode, record_ends
+from horovodjob_trainer.reporting.best_values import BestValues, declared_modes, metric_objects, own_mode, record_ends
 from horovodjob_trainer.reporting.metric_values import all_values
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 from horovodjob_trainer.run.coordination import Coordination
-from horovodjob_trainer.run.metrics.metric_objects import metric_objects
 from horovodjob_trainer.run.model_values import ModelValues
 from horovodjob_trainer.run.ranks import call_on_all_ranks, log
 from horovodjob_trainer.run.scripts.batches import Batches
