@@ -259,7 +259,7 @@ class _DiskFile(io.FileIO):
 
 
 def _keras_layout(model: Any, variables: Sequence[Any]) -> tuple[bytes, tuple[tuple[str, int], ...]]:
-    """A file by Keras without the values of the variables, and their data sets."""
+    """The bytes of a file that Keras writes, without the values, and the data sets to fill in: (name, index)."""
     with tempfile.TemporaryDirectory() as directory:
         check_free_space(Path(directory), size_bytes(variables))
         path = Path(directory) / "layout.h5"

@@ -80,7 +80,7 @@ class DamagedExamples:
             return tuple(self._names)
 
     def recorder(self, name: Callable[[int], str]) -> Callable[[npt.NDArray[np.int64]], Any]:
-        """A function that adds the examples of these rows, of which `name` returns the names."""
+        """A function that records the examples of the rows that it gets; `name` returns the name of a row."""
 
         def record(rows: npt.NDArray[np.int64]) -> Any:
             names = [name(int(row)) for row in rows]

@@ -1,4 +1,4 @@
-"""Reduction of the gradients of a step over the ranks, in the buckets in which the backward pass computes them."""
+"""Reduction of the gradients of a step over the ranks, in buckets in the order of the backward pass."""
 
 import os
 import weakref

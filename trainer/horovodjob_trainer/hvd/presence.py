@@ -24,7 +24,7 @@ EXIT_SECONDS = 10.0
 
 
 class State(IntEnum):
-    """What a rank does. It waits in an exchange for other ranks, or has left the training alone, or has ended it."""
+    """What a rank does: it trains, waits in an exchange, has left the training before its end, or has ended it."""
 
     TRAINS, WAITS, LEFT, ENDED = range(4)
 
@@ -49,7 +49,7 @@ def verdict(ranks: Sequence[tuple[State, int]]) -> Verdict:
 
 
 class Presence:
-    """The state of this rank in a training, and a thread that exchanges those of all ranks until none is in it."""
+    """The state of this rank in a training. A thread exchanges the states of all ranks until the verdict is final."""
 
     def __init__(self, steps: int = 0) -> None:
         self.state, self.steps, self.found = State.TRAINS, steps, Verdict.CONTINUES

@@ -78,7 +78,8 @@ class WandbRun:
             resume="allow",
             settings=wandb.Settings(console="off", silent=True),
         )
-        self.run.define_metric("*", step_metric="step")  # its own steps cannot go back, as those of a resumed run do
+        # W&B's own step number cannot decrease, and that of a resumed run does: it repeats steps.
+        self.run.define_metric("*", step_metric="step")
 
     def write(self, seconds: float, step: int, values: Mapping[str, float]) -> None:
         self.run.log({"step": step, **values})

@@ -27,7 +27,7 @@ class Field(IntEnum):
     STEPS_IN_ATTEMPT = 4
     STEP_TIME = 5  # when it was completed, in seconds since 1970
     STEP_SECONDS = 6  # its usual duration
-    EXCHANGES = 7  # exchanges outside of a graph that this rank waits in
+    EXCHANGES = 7  # the number of exchanges outside of graphs in which this rank waits
     PLACE = 8
     SAMPLED = 9  # when Python code of this rank has run last
     WAITED = 10  # seconds of steps in which this rank waited in exchanges outside of a graph
