@@ -102,7 +102,7 @@ def size_bytes(variables: Sequence[Any]) -> int:
 
 
 def snapshot(variables: Sequence[Any]) -> list[Any]:
-    """The values as tensors on their device. It does not wait for it: an update gives its variable other memory."""
+    """The values as tensors on their device, which no update changes: it gives its variable other memory."""
     return [tf.convert_to_tensor(variable.value) for variable in variables]
 
 
@@ -151,9 +151,10 @@ def restore_variables(path: Path, variables: Sequence[Any]) -> RunState:
 
 
 def _pair_variables(variables: Sequence[Any], arrays: Sequence[Any], names: Sequence[str]) -> list[tuple[Any, Any]]:
-    """The variables with their values, whose names in the run an earlier release does not know. Raises ValueError.
+    """The variables with their values in the run. Raises ValueError if they do not belong to each other.
 
-    A learning rate that only one side has is left out, because a schedule is no variable.
+    `names` are those in the run; the checkpoint of an earlier release has none. A learning rate that only one side has
+    is left out, because a schedule is no variable.
     """
     own, stored = [*variables], [*zip(names or [""] * len(arrays), arrays, strict=True)]
     pairs = []

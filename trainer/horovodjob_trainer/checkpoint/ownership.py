@@ -1,4 +1,4 @@
-"""The owner of an output directory: the active run, or of several starts of a job the last one."""
+"""The owner of an output directory: the last start of a run in it, which alone may write there."""
 
 import json
 import secrets

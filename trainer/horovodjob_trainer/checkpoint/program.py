@@ -1,4 +1,4 @@
-"""The programs that keep runs, with what differs between them below the training itself."""
+"""The programs that keep runs, the training program and scripts, and how messages name their settings."""
 
 from dataclasses import dataclass
 

@@ -24,7 +24,7 @@ class Ranks:
     allgather: Callable[[Any], list[Any]] = lambda value: [value]
     broadcast: Callable[[Any], Any] = lambda value: value
     log: Callable[[str], None] = lambda _: None
-    note: Callable[[str], None] = lambda _: None  # for what concerns the user also where nothing else is logged
+    note: Callable[[str], None] = lambda _: None  # for what the user must know, also where `log` prints nothing
 
     def call_on_first(self, action: Callable[[], T]) -> T:
         """The result of the action on rank 0. If it raises DataError, all ranks raise it."""

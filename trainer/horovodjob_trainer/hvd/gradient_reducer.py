@@ -201,7 +201,7 @@ def unique_name(name: str) -> str:
 
 
 def _size_bytes(variable: Any, gradient: Any) -> int:
-    # Of slices, each rank has its own number: they are not part of a message with others.
+    # The number of slices differs between the ranks. They are exchanged alone, and take no room in a bucket.
     elements = 0 if isinstance(gradient, tf.IndexedSlices) else tf.TensorShape(variable.shape).num_elements()
     return (elements or 0) * int(gradient.dtype.size)
 

@@ -58,7 +58,7 @@ def common_end(place: Callable[[], str]) -> Iterator[None]:
 
 
 def leave(reason: str, seconds: float, error: BaseException | None = None) -> bool:
-    """Whether the other ranks leave, too, in this time. Otherwise they end: they would wait without end."""
+    """Wait for the other ranks to leave, too, and return whether they do. If not, they end: they would wait forever."""
     if not exchange.is_initialized() or exchange.size() == 1:
         return True
     sentence = f"rank {exchange.rank()} on {hostname()} has left the run in {reason}"

@@ -54,7 +54,7 @@ class Presence:
     def __init__(self, steps: int = 0) -> None:
         self.state, self.steps, self.found = State.TRAINS, steps, Verdict.CONTINUES
         self.left: list[int] = []
-        """The ranks that have left while others have not."""
+        """The ranks that have left before the end of the training, as far as this rank knows."""
         self.is_over = False
         """Whether this rank is out of the context of the training."""
         self._changed, self._known = threading.Event(), threading.Event()
@@ -68,7 +68,7 @@ class Presence:
         self._changed.set()
 
     def wait(self, seconds: float | None = None) -> Verdict:
-        """The verdict, as soon as it is final, or another one after these seconds."""
+        """The final verdict, or the present one if none is final after these seconds."""
         self._known.wait(seconds)
         return self.found
 
@@ -78,7 +78,7 @@ class Presence:
         return self._known.is_set()
 
     def left_ranks(self, seconds: float) -> list[int]:
-        """The ranks that have left while others have not, if the thread has ended or ends in these seconds."""
+        """The ranks that have left before the end. Waits at most these seconds for the final verdict."""
         self.wait(seconds)
         return self.left
 
@@ -110,7 +110,7 @@ class Presence:
         return State.WAITS if self.state is State.TRAINS and has_waited else self.state
 
 
-_presences: list[Presence] = []  # the last one
+_presences: list[Presence] = []  # at most one: that of the last training
 
 
 @contextmanager
@@ -140,7 +140,7 @@ def _end_last() -> None:
 
 
 def current_presence() -> Presence | None:
-    """That of the training of this rank."""
+    """The presence of this rank in the training that it is in, None outside of one."""
     return _presences[-1] if _presences and not _presences[-1].is_over else None
 
 

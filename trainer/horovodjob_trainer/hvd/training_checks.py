@@ -36,8 +36,8 @@ class StepRecord(FirstBatchCallback):
     """Records what `fit` does, for the watch of the ranks. It is the first callback."""
 
     completed_steps = 0
-    """Of the epoch. Not counted in a method of this class: one
-    for the end of a batch would let Keras wait for the metrics."""
+    """Those of the epoch, which the patched CallbackList counts: for a method
+    of this class at the end of a batch, Keras would wait for the metrics."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.steps = self.completed_steps = 0

@@ -14,7 +14,7 @@ REMEDY = "every step needs all ranks, so call fit with the same steps_per_epoch 
 
 @contextlib.contextmanager
 def report_wait(text: str) -> Iterator[None]:
-    """Print that this rank `text`, if the context lasts longer than the stall check of Horovod tolerates."""
+    """Print "rank N" and the text if the context lasts longer than the stall check of Horovod tolerates."""
     seconds = int(os.environ.get("HOROVOD_STALL_CHECK_TIME_SECONDS") or DEFAULT_WAIT_SECONDS)
 
     def report() -> None:

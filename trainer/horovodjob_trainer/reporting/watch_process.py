@@ -223,7 +223,10 @@ class Watch:
             self._report(since, deadline if is_over else None)
 
     def _is_held(self) -> bool:
-        """Whether a rank is in one call of the kernel for so long, such as to a share: its start can need hours."""
+        """Whether a rank has been in one call of the kernel, such as a read from a share, for as long as the limit.
+
+        It is the only sign of a stall in a start, which can need hours.
+        """
         limit, now = self.settings.limit or UNKNOWN_SECONDS, time.monotonic()
         if now >= self.looks_at:
             self.looks_at = now + min(REPORT_SECONDS, limit / 3)

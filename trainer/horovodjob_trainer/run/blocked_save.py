@@ -1,4 +1,4 @@
-"""The last checkpoint of a run of which a rank waits for data that does not come."""
+"""The last checkpoint of a run while a rank waits for data that does not come."""
 
 import time
 from collections.abc import Sequence

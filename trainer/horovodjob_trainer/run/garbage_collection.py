@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Within this context the collector is off. Then it ignores what exists: modules stay until the process ends."""
+    """Within this context the collector is off. Afterwards it ignores what exists, such as the modules."""
     gc.disable()
     try:
         yield

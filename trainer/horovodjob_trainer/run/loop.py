@@ -172,7 +172,7 @@ class Loop(Session):
         self._check_damaged()
 
     def _check_weights(self) -> None:
-        """Raise NonFiniteLoss on all ranks, which have the same weights, if there is no trained model."""
+        """Raise NonFiniteLoss if a weight is NaN or infinite: on all ranks, because they have the same weights."""
         if self.configuration.on_nonfinite != "stop":
             return
         try:

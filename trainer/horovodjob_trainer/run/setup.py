@@ -85,7 +85,7 @@ class Setup:
         )
 
     def step_preparation(self) -> Callable[..., Any]:
-        """The function with which the step makes examples and labels for the model of an element of its batches."""
+        """The function with which the step prepares a batch. It does nothing if the input pipeline has prepared it."""
         return self._training_preparation() if prepares_in_step() else as_it_is
 
     def _training_preparation(self) -> Callable[..., tuple[Any, ...]]:

@@ -35,7 +35,7 @@ class Field(IntEnum):
     FIRST_STEP = 12  # the number of the step before the first one of this attempt
     HAS_POSITION = 13  # whether the numbers of steps are those of the run, and not of this process
     STALLED = 14  # seconds without progress that were a stall
-    WAITED_IN_STALLS = 15  # those of the waits in steps that were a part of a stall
+    WAITED_IN_STALLS = 15  # seconds of WAITED and WAITED_IN_GRAPH that were a part of stalls
     SECONDS = 16  # and the following ones: how long this rank was in each section
 
 
@@ -54,7 +54,7 @@ class Activity:
         self.sample: Callable[[], object] = lambda: None
         """Records the waits in graphs until now."""
         self.limit: float | None = None
-        """In place of the automatic limits."""
+        """Replaces the automatic limits of `limit_seconds`."""
         self._numbers[Field.SINCE] = time.monotonic()
 
     def __getitem__(self, field: Field) -> float:

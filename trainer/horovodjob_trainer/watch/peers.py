@@ -74,7 +74,7 @@ def deputy_rank(ranks: Sequence[Mapping[str, Any]]) -> int | None:
 
 
 def is_alive(peer: Peer, token: str) -> bool:
-    """Whether a watch process answers, or its host does: it refuses connections to a process that has ended."""
+    """Whether a watch process answers, or at least its host, which refuses connections when the process has ended."""
     for address in peer.addresses:
         try:
             if _answer(address, peer.port, "usage", token):

@@ -177,7 +177,7 @@ def _stop() -> None:
 
 
 def _end_earlier_process() -> None:
-    """End what still reports the end of an earlier training of this process: it is no news any more."""
+    """End the watch processes that still try to report the end of an earlier training: the next one has begun."""
     for process in _unreported:
         process.kill()
         process.wait()

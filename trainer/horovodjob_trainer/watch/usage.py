@@ -42,7 +42,7 @@ class Usage:
 
 
 def _exchange_seconds(numbers: Any, in_steps: float) -> float:
-    """How long the rank has waited for other ranks, but in a stall; at most as long as its steps took."""
+    """Seconds of the waits for other ranks, without those in stalls, at most the seconds of the steps."""
     waited = numbers[Field.WAITED] + numbers[Field.WAITED_IN_GRAPH] - numbers[Field.WAITED_IN_STALLS]
     return min(max(float(waited), 0.0), in_steps)
 

@@ -135,7 +135,7 @@ def _member(file: zipfile.ZipFile, path: Path, name: str) -> Member:
 
 
 def _maps_examples(path: Path, examples: Sequence[Member], cache: str, budget: int) -> bool:
-    """Whether to memory-map the examples. Raises DataError if they fit neither in memory nor can be mapped."""
+    """Whether to memory-map the examples. Raises DataError if they neither fit into memory nor can be mapped."""
     needed = sum(member.size_bytes for member in examples)
     in_memory = cache == "memory" or (cache == "auto" and needed <= budget)
     is_mappable = all(member.entry.compress_type == zipfile.ZIP_STORED for member in examples)

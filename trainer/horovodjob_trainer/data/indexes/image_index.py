@@ -27,7 +27,7 @@ from horovodjob_trainer.errors import DataError, error_reason
 
 FORMAT = 2  # since it has the numbers of the other files
 PARALLEL_REQUESTS = 16  # to a file server, which answers each after a round trip
-NAMED_SUFFIXES = 5  # the number of a frame can be taken for one
+NAMED_SUFFIXES = 5  # not all: a name such as `frame.0001` has its number as suffix
 MEMBERS = ("folders", "directories", "modified", "files", "directory_counts", "file_counts", "others", "suffixes")
 
 

@@ -92,7 +92,7 @@ def _opened(content: bytes, exif: bool) -> _Image:
         try:
             buffer = _scratch("image", height * width * 3)
             decoded: Pixels = library.decode_jpeg(content, "RGB", fastdct=True, buffer=buffer, **least)
-        except ValueError:  # also for what a decoder can pass over
+        except ValueError:  # also raised for damage with which Pillow still reads the image
             return _opened_by_pillow(content, exif).pixels(rows, columns)
         return decoded
 

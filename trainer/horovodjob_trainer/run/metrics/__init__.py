@@ -1,1 +1,1 @@
-"""Metrics over the examples of all ranks, and what they decide."""
+"""Metrics over the examples of all ranks, and the best epoch, which they determine."""

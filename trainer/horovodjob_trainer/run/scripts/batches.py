@@ -163,9 +163,9 @@ class TensorFlowBatches:
         self._passes = Passes.of(dataset)
         self._iterator: Any = None
         with tf.device("CPU:0"):
-            # After the last batches, that at position p in row p % KEPT_ORDERS: the passes that have begun, the batches
-            # of the last one, the fingerprint of the first batches of all passes, that of those of the last pass, and
-            # those of its first PARTS.
+            # What `order` returns for the last positions, that for p in row p % KEPT_ORDERS: the number of passes that
+            # have begun, the number of batches of the last one, a fingerprint of the first batches of all passes, one
+            # of all batches of the last pass, and those of its first PARTS batches.
             self._orders = tf.Variable(tf.zeros([KEPT_ORDERS, 4 + len(PARTS)], tf.int64), trainable=False)
             self._position = tf.Variable(0, dtype=tf.int64, trainable=False)  # of the last batch that was read
 
