@@ -104,7 +104,7 @@ def plan_for(context: JobContext, outcome: Outcome | None) -> Plan:
         case Phase.QUEUED if outcome.is_waiting:
             delete = _has_pods_to_delete(observed)
             return Plan(delete_all_pods=delete, delete_pod_groups=observed.pod_groups, requeue_at=outcome.requeue_at)
-        case _ if observed.refusal and observed.gives_up_pods and not context.is_resizable:
+        case _ if observed.refusal and context.gives_up_pods:
             if not outcome.deletes_pods:
                 return Plan(requeue_at=requeue_at)  # The pods still have evidence about the end of the attempt.
             return _plan_for_refused_job(context, observed.refusal, requeue_at)

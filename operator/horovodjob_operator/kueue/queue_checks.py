@@ -38,7 +38,7 @@ def waiting_in_queue(context: JobContext) -> Outcome | None:
         return None
     if final := queue.final_problem:
         return Outcome(Phase.FAILED, final.reason, final.message)
-    if context.has_quota or (queue.workload is None and (context.has_pods or context.observed.gives_up_pods)):
+    if context.has_quota or (queue.workload is None and (context.has_pods or context.gives_up_pods)):
         return None
     if problem := queue.problem:
         return Outcome(

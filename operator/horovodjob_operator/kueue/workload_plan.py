@@ -88,7 +88,7 @@ def workload_plan(context: JobContext) -> WorkloadPlan:
 def _has_no_use_for_quota(context: JobContext) -> bool:
     """Whether the job creates no pods for now: the API server refuses them, or they had no nodes in time."""
     delayed_until = requeue_at(context.job, context.now)
-    is_refused = context.observed.gives_up_pods and not context.has_pods
+    is_refused = context.gives_up_pods and not context.has_pods
     return is_refused or (delayed_until is not None and context.now < delayed_until)
 
 

@@ -254,6 +254,12 @@ class JobContext:
         return self.job.spec.elastic is not None and self.job.status.phase is Phase.RUNNING
 
     @cached_property
+    def gives_up_pods(self) -> bool:
+        """Whether a refusal lets the job have no pods; the ranks of an elastic job continue with those that it has."""
+        refusal = self.observed.refusal
+        return refusal is not None and not refusal.keeps_pods and not self.is_resizable
+
+    @cached_property
     def worker_deadline(self) -> datetime | None:
         """When an elastic job with fewer workers than elastic.minReplicas fails; None if it has enough."""
         prepared = self.job.status.condition(ConditionType.PREPARED)

@@ -5,24 +5,24 @@ from horovodjob_operator.domain.checks.backoff import requeue_delay
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.checks.unresponsive_node_messages import overdue_at, overdue_pod_message
+from horovodjob_operator.domain.pods.observed import Refusal
 
 
 def creation_refused(context: JobContext) -> Outcome | None:
     """An object of the job cannot be created: the job gives up its pods, and tries again."""
     refusal = context.observed.refusal
-    return None if refusal and refusal.keeps_pods else _refused(context)
+    return _refused(context, refusal) if refusal and context.gives_up_pods else None
 
 
 def creation_failing(context: JobContext) -> Outcome | None:
     """An object of the job cannot be created for a reason that may pass at once, so its pods are kept."""
     refusal = context.observed.refusal
-    return _refused(context) if refusal and refusal.keeps_pods and not context.is_scheduled else None
-
-
-def _refused(context: JobContext) -> Outcome | None:
-    refusal = context.observed.refusal
-    if refusal is None or context.is_resizable:
+    if refusal is None or not refusal.keeps_pods or context.is_scheduled or context.is_resizable:
         return None
+    return _refused(context, refusal)
+
+
+def _refused(context: JobContext, refusal: Refusal) -> Outcome:
     return Outcome(
         context.unscheduled_phase,
         refusal.reason,

@@ -92,11 +92,6 @@ class Observed:
     """A pod of the namespace has mounted the start scripts of this release."""
 
     @property
-    def gives_up_pods(self) -> bool:
-        """Whether a refusal lets the job have no pods."""
-        return self.refusal is not None and not self.refusal.keeps_pods
-
-    @property
     def retry_at(self) -> datetime | None:
         """When a creation that was refused is tried again."""
         return self.refusal.retry_at if self.refusal else None
