@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from horovodjob.api.constants import CleanPodPolicy, Gang, Phase, Reason, Role
+from horovodjob.api.constants import CleanPodPolicy, Gang, Phase, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.context import JobContext
@@ -99,7 +99,7 @@ def plan_for(context: JobContext, outcome: Outcome | None) -> Plan:
             return Plan(delete_all_pods=_has_pods_to_delete(observed), delete_pod_groups=observed.pod_groups)
         case Phase.TERMINATING:
             return replace(_plan_to_stop(job, observed), requeue_at=context.next_time(outcome.requeue_at))
-        case Phase.QUEUED if outcome.reason is Reason.SCHEDULING_TIMEOUT:
+        case Phase.QUEUED if outcome.frees_nodes:
             return Plan(delete_all_pods=_has_pods_to_delete(observed), requeue_at=requeue_at)
         case Phase.QUEUED if outcome.is_waiting:
             delete = _has_pods_to_delete(observed)
@@ -110,8 +110,7 @@ def plan_for(context: JobContext, outcome: Outcome | None) -> Plan:
             return _plan_for_refused_job(context, observed.refusal, requeue_at)
         case _:
             plan = _plan_for_attempt(context, context.next_time(requeue_at, observed.retry_at))
-            is_early = context.next_time(observed.retry_at) is not None and not context.is_resizable
-            return plan if outcome.creates_pods and not is_early else plan.without_creations()
+            return plan if outcome.creates_pods else plan.without_creations()
 
 
 def _plan_for_refused_job(context: JobContext, refusal: Refusal, requeue_at: datetime | None) -> Plan:

@@ -37,7 +37,9 @@ def requeue_backoff(context: JobContext) -> Outcome | None:
     if at is None or context.now >= at:
         return None
     _, message = context.stored_reason or ("", "")
-    return Outcome(Phase.QUEUED, Reason.SCHEDULING_TIMEOUT, message, requeue_at=at)
+    return Outcome(
+        Phase.QUEUED, Reason.SCHEDULING_TIMEOUT, message, requeue_at=at, frees_nodes=True, creates_pods=False
+    )
 
 
 def backoff_delay(failures: int) -> timedelta:

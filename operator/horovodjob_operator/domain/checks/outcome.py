@@ -69,7 +69,9 @@ class Outcome:
     """The job waits in its queue: it has no quota, and no time of it counts."""
     deletes_pods: bool = False
     """The pods of the attempt are deleted: it ends in the status first, so that their ends have no consequences."""
+    frees_nodes: bool = False
+    """Until the next attempt, the job has no pods: those of the attempt that has ended are deleted."""
     creates_pods: bool = True
-    """Pods that the attempt needs may be created: its delay is over, and the job has quota for them."""
+    """Pods that the attempt needs may be created: no delay runs, and the job has quota for them."""
     is_eviction: bool = False
     """The queue has taken the quota of the pods."""

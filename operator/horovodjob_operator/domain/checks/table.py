@@ -16,6 +16,7 @@ Starting ----------------> Running -----------------------> Succeeded
 from collections.abc import Callable
 from dataclasses import replace
 
+from horovodjob.api.constants import Phase
 from horovodjob_operator.domain.checks import (
     backoff,
     failure,
@@ -75,5 +76,7 @@ CHECKS: tuple[Callable[[JobContext], Outcome | None], ...] = (
 def compute_outcome(context: JobContext) -> Outcome:
     """The outcome of the first check that has one; the last check always has one."""
     outcome = next(outcome for check in CHECKS if (outcome := check(context)))
+    # While ranks run, a refusal delays each worker that joins, and nothing else.
+    is_delayed = outcome.phase is not Phase.RUNNING and context.next_time(context.observed.retry_at) is not None
     # A job can have pods and no Workload, such as when Kueue was removed: they end without being replaced.
-    return outcome if context.has_quota else replace(outcome, creates_pods=False)
+    return replace(outcome, creates_pods=False) if is_delayed or not context.has_quota else outcome

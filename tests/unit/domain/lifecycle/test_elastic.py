@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from horovodjob.api.constants import ConditionType, EventReason, Phase, Reason
+from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.plan import plan_for
-from horovodjob_operator.domain.pods.observed import Refusal
+from horovodjob_operator.domain.pods.observed import KubeletEventReason, KubeletWarning, Refusal
 from horovodjob_operator.domain.status import next_status
 from unit.domain.fake_cluster import FakeCluster, running_cluster, training_job
 
@@ -214,6 +215,16 @@ def test_a_refused_worker_does_not_affect_the_other_workers(running: FakeCluster
     assert plan.requeue_at == retry_at
     later = plan_for(JobContext(running.job, observed, retry_at), outcome)
     assert later.create_workers == (2,)
+
+
+def test_a_refused_worker_does_not_delay_the_secret_that_the_other_workers_need(running: FakeCluster) -> None:
+    running.scale(3)
+    running.refusal = Refusal(Reason.WAITING_FOR_NODES, "exceeded quota: pods=3", running.now + timedelta(seconds=30))
+    running.kubelet_warning = KubeletWarning(
+        KubeletEventReason.MOUNT_FAILED, f'secret "{names.secret_names(running.job)[0]}" not found'
+    )
+    plan = running.next_plan()
+    assert (plan.create_secrets, plan.creates_pods) == (True, False)
 
 
 def test_a_lost_worker_is_reported_once_if_the_clock_of_the_api_server_is_ahead() -> None:

@@ -97,6 +97,18 @@ def test_a_refused_job_has_no_pods_and_is_tried_again_with_dry_run_requests() ->
     assert (second.dry_run, second.create_launcher, second.create_workers) == (True, True, (1,))
 
 
+def test_a_creation_that_failed_is_tried_again_at_its_time_while_the_pods_that_exist_are_kept() -> None:
+    cluster = new_cluster()
+    del cluster.pods["cifar-worker-1"]
+    retry_at = cluster.now + timedelta(seconds=5)
+    cluster.refusal = Refusal(Reason.CREATION_FAILED, "no answer", retry_at, keeps_pods=True)
+    early = cluster.next_plan()
+    assert (early.creates_pods, early.requeue_at) == (False, retry_at)
+    cluster.now = retry_at
+    later = cluster.next_plan()
+    assert (later.delete_all_pods, later.create_workers, later.dry_run) == (False, (1,), False)
+
+
 @pytest.mark.parametrize(
     ("spec", "limits"),
     [
