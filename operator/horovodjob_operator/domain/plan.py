@@ -206,14 +206,13 @@ def _plan_to_clean_up(job: HorovodJob, observed: Observed) -> Plan:
 
 def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:
     """Creates the missing pods of the current attempt, and deletes pods that it cannot use."""
-    job, observed, launcher = context.job, context.observed, context.launcher
+    job, observed = context.job, context.observed
     if unreachable := unreachable_worker_names(context):
         # Before the launcher, which is the evidence. If a node is off, they stay until it is back or deleted.
         return Plan(delete_pods=unreachable, requeue_at=requeue_at)
     hosts = hostfile_content(context)
     stale = stale_pod_names(context, hosts)
-    secret_names = (launcher.secret_names if launcher else ()) or names.secret_names(job)
-    spec_hash = launcher.spec_hash if launcher else names.spec_hash(job)
+    # What the check pods_outdated has found concerns the attempt that it ended; this is about the one that follows.
     if outdated := context.pods_of_other_spec:
         # The PodGroup may be one for the size of the other spec.
         groups = observed.pod_groups
@@ -234,8 +233,8 @@ def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:
     return Plan(
         create_secrets=create_secrets,
         create_scripts=create_secrets and (is_secret_missing(context) or not observed.has_scripts),
-        secret_names=secret_names,
-        spec_hash=spec_hash,
+        secret_names=context.secret_names,
+        spec_hash=context.spec_hash,
         create_workers=missing,
         max_waiting_pods=max_waiting_pods(context),
         create_launcher=create_launcher,

@@ -53,17 +53,25 @@ class JobContext:
         return self.observed.workers(self.job.spec.worker_indices)
 
     @cached_property
+    def spec_hash(self) -> str:
+        """Hash of the spec that pods of the attempt are created from: that of the launcher, or else of the job."""
+        return self.launcher.spec_hash if self.launcher else names.spec_hash(self.job)
+
+    @cached_property
+    def secret_names(self) -> tuple[str, ...]:
+        """Names of the Secrets that pods of the attempt mount: those of the launcher, or else of this release."""
+        return (self.launcher.secret_names if self.launcher else ()) or names.secret_names(self.job)
+
+    @cached_property
     def pods_of_other_spec(self) -> tuple[Pod, ...]:
-        """Pods that were created from another spec than the launcher, or than the job if there is no launcher."""
-        spec_hash = self.launcher.spec_hash if self.launcher else names.spec_hash(self.job)
-        return tuple(pod for pod in self.observed.pods if not pod.is_terminating and pod.has_other_spec(spec_hash))
+        """Pods that the attempt cannot use, because they were created from another spec."""
+        return tuple(pod for pod in self.observed.pods if not pod.is_terminating and pod.has_other_spec(self.spec_hash))
 
     @cached_property
     def workers_of_other_release(self) -> tuple[Pod, ...]:
         """Workers with keys and start scripts of another release of the operator, which do not match the launcher's."""
-        secret_names = (self.launcher.secret_names if self.launcher else ()) or names.secret_names(self.job)
         workers = (pod for pod in self.workers.values() if not pod.is_terminating)
-        return tuple(pod for pod in workers if pod.secret_names not in ((), secret_names))
+        return tuple(pod for pod in workers if pod.secret_names not in ((), self.secret_names))
 
     @cached_property
     def unreachable_workers(self) -> dict[int, Pod]:
