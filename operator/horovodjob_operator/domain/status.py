@@ -151,14 +151,14 @@ def _status(context: JobContext, outcome: Outcome, now: datetime) -> HorovodJobS
     replicas = [counts.worker, *([counts.launcher] if job.spec.launcher.as_worker else [])]
     failure = outcome.failure
     restarts = (failure,) if failure and phase is Phase.RESTARTING else ()
-    is_requeued = failure is not None and phase is Phase.QUEUED
+    is_queued_again = failure is not None and phase is Phase.QUEUED
     is_ending = phase in (Phase.TERMINATING, Phase.FAILED)
     is_resumed = old.phase is Phase.SUSPENDED and phase is not Phase.SUSPENDED and not is_ending
     is_given_up = outcome.deletes_pods and any(pod.attempt == old.attempt for pod in context.observed.pods)
     # Neither the time of a suspension nor that in a queue counts.
     is_paused = phase is Phase.SUSPENDED or outcome.is_waiting or outcome.is_eviction
     has_started = not is_paused and (old.start_time is not None or not is_ending)
-    is_new_attempt = bool(restarts) or is_requeued or is_given_up
+    is_new_attempt = bool(restarts) or is_queued_again or is_given_up
     running_time = (old.running_time or now) if phase is Phase.RUNNING else old.running_time
     disruptions = (failure for failure in (*outcome.worker_losses, *restarts) if failure.is_disruption)
     return HorovodJobStatus(

@@ -1,7 +1,7 @@
 """The queue of Kueue: a job has pods only while its Workload is admitted."""
 
 from horovodjob.api.constants import Phase, Reason
-from horovodjob_operator.domain.checks.backoff import requeue_backoff
+from horovodjob_operator.domain.checks.backoff import reschedule_backoff
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.messages import count_text
@@ -26,9 +26,9 @@ def workload_finished(context: JobContext) -> Outcome | None:
     return _end_without_quota(context) if workload and workload.is_finished else None
 
 
-def requeue_delayed(context: JobContext) -> Outcome | None:
+def waiting_outside_queue(context: JobContext) -> Outcome | None:
     """The pods had no nodes in time, and until the next attempt the job is not in its queue either."""
-    return requeue_backoff(context) if context.queue else None
+    return reschedule_backoff(context) if context.queue else None
 
 
 def waiting_in_queue(context: JobContext) -> Outcome | None:

@@ -11,7 +11,7 @@ from typing import Any
 from horovodjob.api.base import rfc3339
 from horovodjob.api.constants import ConditionType, Phase, Reason, Role
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob_operator.domain.checks.backoff import requeue_backoff
+from horovodjob_operator.domain.checks.backoff import reschedule_backoff
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.kueue.queue import FAILED_TO_START, Queue, is_dispatched
 from horovodjob_operator.kueue.workload import Workload
@@ -88,7 +88,7 @@ def workload_plan(context: JobContext) -> WorkloadPlan:
 def _has_no_use_for_quota(context: JobContext) -> bool:
     """Whether the job creates no pods for now: the API server refuses them, or they had no nodes in time."""
     is_refused = context.gives_up_pods and not context.has_pods
-    return is_refused or requeue_backoff(context) is not None
+    return is_refused or reschedule_backoff(context) is not None
 
 
 def _to_dispatch(context: JobContext, queue: Queue) -> WorkloadPlan:

@@ -31,9 +31,9 @@ def restart_backoff(context: JobContext) -> Outcome | None:
     return Outcome(Phase.RESTARTING, reason, message, requeue_at=at, creates_pods=False)
 
 
-def requeue_backoff(context: JobContext) -> Outcome | None:
+def reschedule_backoff(context: JobContext) -> Outcome | None:
     """The pods of the previous attempt had no nodes in time, and the delay before the next attempt is not over."""
-    at = requeue_at(context.job, context.now)
+    at = reschedule_at(context.job, context.now)
     if at is None or context.now >= at:
         return None
     _, message = context.stored_reason or ("", "")
@@ -130,15 +130,15 @@ def _ended_by_itself(error: JobError) -> bool:
     return error.container == Role.WORKER and error.reason not in (Reason.EVICTED, Reason.NODE_LOST)
 
 
-def requeue_at(job: HorovodJob, now: datetime) -> datetime | None:
+def reschedule_at(job: HorovodJob, now: datetime) -> datetime | None:
     """When the pods that were deleted after a scheduling timeout may be created again."""
     errors = _credible(job.status.errors, now)
     if not errors or errors[-1].reason != Reason.SCHEDULING_TIMEOUT or errors[-1].attempt != job.status.attempt - 1:
         return None
-    return errors[-1].time + requeue_delay(job, job.status.attempt - 1)
+    return errors[-1].time + reschedule_delay(job, job.status.attempt - 1)
 
 
-def requeue_delay(job: HorovodJob, attempt: int) -> timedelta:
+def reschedule_delay(job: HorovodJob, attempt: int) -> timedelta:
     """Delay after a scheduling timeout of this attempt: it grows with each consecutive timeout.
 
     It also differs between jobs. If two jobs wait for each other's nodes, one of them must be first.

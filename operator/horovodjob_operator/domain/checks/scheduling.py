@@ -1,7 +1,7 @@
 """Scheduling: pods are created and get nodes, or their nodes are free for other jobs after a timeout."""
 
 from horovodjob.api.constants import KUEUE_FRAMEWORK, KUEUE_POD_GATE, Phase, Reason
-from horovodjob_operator.domain.checks.backoff import requeue_delay
+from horovodjob_operator.domain.checks.backoff import reschedule_delay
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.checks.unresponsive_node_messages import overdue_at, overdue_pod_message
@@ -43,20 +43,20 @@ def scheduling_timeout(context: JobContext) -> Outcome | None:
     spec = context.job.spec
     message = (
         f"{scheduled} of {len(spec.worker_indices) + 1} pods had a node after scheduling.timeoutSeconds, "
-        f"{spec.scheduling.timeout_seconds} s{f' ({cause})' if cause else ''}; {requeue_message(context)}"
+        f"{spec.scheduling.timeout_seconds} s{f' ({cause})' if cause else ''}; {reschedule_message(context)}"
     )
     unscheduled = next((pod for pod in pods if not pod.node), None)
-    return requeue_outcome(Failure(Reason.SCHEDULING_TIMEOUT, message, unscheduled, is_disruption=True))
+    return reschedule_outcome(Failure(Reason.SCHEDULING_TIMEOUT, message, unscheduled, is_disruption=True))
 
 
-def requeue_outcome(failure: Failure) -> Outcome:
+def reschedule_outcome(failure: Failure) -> Outcome:
     """The state of a job with pods that do not start in time."""
     return Outcome(Phase.QUEUED, failure.reason, failure.message, failure=failure)
 
 
-def requeue_message(context: JobContext) -> str:
+def reschedule_message(context: JobContext) -> str:
     """What happens to the pods after a timeout, and when."""
-    at = context.now + requeue_delay(context.job, context.job.status.attempt)
+    at = context.now + reschedule_delay(context.job, context.job.status.attempt)
     return f"all pods are deleted, and created again at {at:%H:%M:%SZ}"
 
 

@@ -11,7 +11,7 @@ from horovodjob_operator.domain.checks.blocked_pod import BlockedPod, find_block
 from horovodjob_operator.domain.checks.context import JobContext, is_credible
 from horovodjob_operator.domain.checks.elastic import worker_losses, workers_message
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
-from horovodjob_operator.domain.checks.scheduling import requeue_message, requeue_outcome
+from horovodjob_operator.domain.checks.scheduling import reschedule_message, reschedule_outcome
 from horovodjob_operator.domain.checks.unresponsive_node_messages import overdue_at
 from horovodjob_operator.domain.messages import count_text
 
@@ -23,9 +23,9 @@ def startup_timeout(context: JobContext) -> Outcome | None:
         return None
     message = (
         f"pod {blocked.pod.name} could not start for scheduling.timeoutSeconds, "
-        f"{context.job.spec.scheduling.timeout_seconds} s: {blocked.cause}; {requeue_message(context)}"
+        f"{context.job.spec.scheduling.timeout_seconds} s: {blocked.cause}; {reschedule_message(context)}"
     )
-    return requeue_outcome(Failure(Reason.SCHEDULING_TIMEOUT, message, blocked.pod, is_disruption=True))
+    return reschedule_outcome(Failure(Reason.SCHEDULING_TIMEOUT, message, blocked.pod, is_disruption=True))
 
 
 def pod_cannot_start(context: JobContext) -> Outcome | None:
@@ -49,8 +49,8 @@ def ranks_overdue(context: JobContext) -> Outcome | None:
     if starting is None or deadline is None or context.now < deadline or find_blocked_pod(context):
         return None  # A pod with a reported cause has a limit of its own.
     message = f"the ranks did not start for {_start_limit_text(context.job)}: {starting.message}"
-    message += f"; {requeue_message(context)}"
-    return requeue_outcome(Failure(Reason.SCHEDULING_TIMEOUT, message, is_disruption=True))
+    message += f"; {reschedule_message(context)}"
+    return reschedule_outcome(Failure(Reason.SCHEDULING_TIMEOUT, message, is_disruption=True))
 
 
 def pods_scheduled(context: JobContext) -> Outcome | None:

@@ -50,14 +50,14 @@ CHECKS: tuple[Callable[[JobContext], Outcome | None], ...] = (
     failure.evidence_pending,
     # The Workload of a job is finished before its last status is written, so its end precedes this.
     queue_checks.workload_finished,
-    queue_checks.requeue_delayed,
+    queue_checks.waiting_outside_queue,
     # Without quota no pod is created, so neither refusals of pods nor delays of the next attempt apply.
     queue_checks.waiting_in_queue,
     # A job with a refused object creates no pods, so no delay of the next attempt applies.
     scheduling.creation_refused,
     # While a delay runs the attempt has no launcher, and the checks below would report that nodes are missing.
     backoff.restart_backoff,
-    backoff.requeue_backoff,
+    backoff.reschedule_backoff,
     # Once mpirun runs, no pod of the attempt has to start any more.
     startup_and_execution.ranks_running,
     # The timeouts delete the pods, so they precede the checks that only report why pods do not start.

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from horovodjob.api.constants import ConditionType, Phase, Reason
-from horovodjob_operator.domain.checks.backoff import requeue_at
+from horovodjob_operator.domain.checks.backoff import reschedule_at
 from horovodjob_operator.domain.pods.observed import KubeletEventReason, KubeletWarning
 from horovodjob_operator.domain.pods.pod import ContainerWaiting
 from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, running_cluster, training_job
@@ -47,7 +47,7 @@ def test_a_job_with_a_pod_that_cannot_start_frees_its_nodes_and_runs_when_the_ca
     assert not any(pod.is_terminating for pod in cluster.pods.values())
     cluster.reconcile(after=1)
     assert all(pod.is_terminating for pod in cluster.pods.values())
-    at = requeue_at(cluster.job, cluster.now)
+    at = reschedule_at(cluster.job, cluster.now)
     assert at is not None
     assert cluster.message == (
         f"pod {WORKER} could not start for scheduling.timeoutSeconds, 15 s: {text}; "

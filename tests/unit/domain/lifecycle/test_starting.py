@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from horovodjob.api.constants import ConditionType, Phase, Reason
-from horovodjob_operator.domain.checks.backoff import requeue_at
+from horovodjob_operator.domain.checks.backoff import reschedule_at
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.pods.observed import Refusal
@@ -44,20 +44,20 @@ def test_pods_that_are_not_all_scheduled_are_deleted_and_created_again_later() -
     assert (phase_of(cluster), cluster.status.attempt) == (Phase.RUNNING, 2)
 
 
-def test_the_requeue_delay_increases_and_differs_between_jobs() -> None:
+def test_the_delay_of_rescheduled_pods_increases_and_differs_between_jobs() -> None:
     cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 60}))
     delays = []
     for _ in range(4):
         schedule_two_of_three(cluster)
         cluster.reconcile(after=60)
         cluster.remove_terminating_pods()
-        until = requeue_at(cluster.job, cluster.now)
+        until = reschedule_at(cluster.job, cluster.now)
         assert until is not None
         delays.append((until - cluster.now).total_seconds())
         cluster.now = until
     assert [5 * 2**n <= delay <= 15 * 2**n for n, delay in enumerate(delays)] == [True] * 4
     other = cluster.job.model_copy(update={"metadata": cluster.job.metadata.model_copy(update={"uid": "other"})})
-    assert requeue_at(other, cluster.now) != requeue_at(cluster.job, cluster.now)
+    assert reschedule_at(other, cluster.now) != reschedule_at(cluster.job, cluster.now)
 
 
 def test_running_time_does_not_count_for_the_scheduling_timeout() -> None:
