@@ -24,7 +24,7 @@ from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.pods.pod_facts import OwnedPod
 from horovodjob_operator.domain.status import next_status
-from horovodjob_operator.kube.caches.pod_cache import PodCache
+from horovodjob_operator.kube.pod_cache import PodCache
 
 WORKERS = (2, 100, 1000, 5000)
 TARGET_SECONDS = 0.030

@@ -24,8 +24,8 @@ from horovodjob_operator.domain.job_errors import JobFailure
 from horovodjob_operator.errors import OperatorError
 from horovodjob_operator.http_servers import HttpServers
 from horovodjob_operator.kube.admission_policy import report_missing_policy
-from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
 from horovodjob_operator.kube.lease import Lease
+from horovodjob_operator.kube.pod_cache import Key, PodCache
 from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_operator.kube.requests.object_paths import NAMESPACES_PATH, pods_path

@@ -9,7 +9,7 @@ from horovodjob_operator.controller.children.quota_line import QuotaLine
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.jobs.job_store import JobStore
 from horovodjob_operator.domain.pods.observed import Refusal
-from horovodjob_operator.kube.caches.pod_cache import PodCache
+from horovodjob_operator.kube.pod_cache import PodCache
 from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_operator.kube.requests.reader import Reader
 from unit.domain.fake_cluster import FakeCluster, training_job

@@ -20,7 +20,7 @@ from horovodjob_operator.controller.watches.event_handlers import EventHandlers
 from horovodjob_operator.controller.watches.namespace_selection import NamespaceSelection
 from horovodjob_operator.controller.work_queue import WorkQueue
 from horovodjob_operator.domain.job_defaults import JobDefaults
-from horovodjob_operator.kube.caches.pod_cache import PodCache
+from horovodjob_operator.kube.pod_cache import PodCache
 from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kube.requests.writer import Writer

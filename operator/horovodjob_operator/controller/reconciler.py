@@ -21,7 +21,7 @@ from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.plan import Plan, plan_for, plan_for_deleted_job
 from horovodjob_operator.domain.status import next_status, status_with_held_quota
 from horovodjob_operator.errors import AdmissionConflict, ClusterError, OperatorError
-from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
+from horovodjob_operator.kube.pod_cache import Key, PodCache
 from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kube.requests.writer import Writer
 from horovodjob_operator.kueue.queue import admitted_job, is_dispatched

@@ -12,7 +12,7 @@ from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain import names
 from horovodjob_operator.errors import Conflict, Gone, NameInUse, OperatorError
-from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
+from horovodjob_operator.kube.pod_cache import Key, PodCache
 from horovodjob_operator.kube.requests.retries import retry_delay_seconds
 from horovodjob_operator.metrics import RECONCILE_DURATION, RECONCILE_ERRORS, WORKQUEUE_DURATION
 

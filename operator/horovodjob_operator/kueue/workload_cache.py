@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from horovodjob_operator.kube.caches.pod_cache import DeletedUids
+from horovodjob_operator.kube.pod_cache import DeletedUids
 from horovodjob_operator.kueue.workload import OwnedWorkload, Workload, owned_workload
 
 

@@ -12,7 +12,7 @@ from horovodjob_operator.controller.jobs.job_state import new_job_state
 from horovodjob_operator.controller.jobs.job_store import JobStore
 from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.domain.job_defaults import JobDefaults, NamespaceDefaults
-from horovodjob_operator.kube.caches.pod_cache import PodCache
+from horovodjob_operator.kube.pod_cache import PodCache
 from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kube.requests.writer import Writer

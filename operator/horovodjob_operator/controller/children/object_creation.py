@@ -27,7 +27,7 @@ from horovodjob_operator.domain.resources.secret import keys_secret, scripts_sec
 from horovodjob_operator.domain.resources.service import service
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.errors import AlreadyExists, Conflict, Gone, NameInUse, NotServed, Refused
-from horovodjob_operator.kube.caches.pod_cache import PodCache
+from horovodjob_operator.kube.pod_cache import PodCache
 from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kube.requests.writer import Writer
 from horovodjob_operator.logs import log_effect, log_warning

@@ -22,7 +22,7 @@ from horovodjob_operator.domain.pods.observed import PASSING_REASONS, Observed, 
 from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.resource_quota import PodUsage
 from horovodjob_operator.errors import Conflict, Gone, InvalidJob, Unavailable
-from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
+from horovodjob_operator.kube.pod_cache import Key, PodCache
 from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kube.requests.retries import retry_delay_seconds

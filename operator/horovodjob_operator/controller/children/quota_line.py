@@ -26,7 +26,7 @@ from horovodjob_operator.domain.resource_quota import (
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.errors import Gone, InvalidJob, Refused, Unavailable
-from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
+from horovodjob_operator.kube.pod_cache import Key, PodCache
 from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kueue.queue import is_dispatched, uses_queue
 

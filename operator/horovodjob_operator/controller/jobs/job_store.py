@@ -12,7 +12,7 @@ from horovodjob.api.constants import ConditionType, Phase
 from horovodjob.api.job import HorovodJob, Metadata
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.domain.job_errors import JobFailure, job_failure
-from horovodjob_operator.kube.caches.pod_cache import DeletedUids, Key
+from horovodjob_operator.kube.pod_cache import DeletedUids, Key
 from horovodjob_operator.kueue.queue import uses_queue
 
 # How many failed jobs are remembered after their deletion.

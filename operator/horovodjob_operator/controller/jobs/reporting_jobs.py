@@ -11,7 +11,7 @@ from horovodjob_operator.controller.jobs.job_store import JobStore
 from horovodjob_operator.domain.goodput import has_slow_rank_news
 from horovodjob_operator.domain.progress_report import ProgressReport, TokenClaim, may_report
 from horovodjob_operator.domain.stall_report import StallReport
-from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
+from horovodjob_operator.kube.pod_cache import Key, PodCache
 
 # A deputy reports that rank 0 does not answer. It is wrong if rank 0 itself has reported so recently: during a stall,
 # rank 0 reports within that time, also when no other rank answers.

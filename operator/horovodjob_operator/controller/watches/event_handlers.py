@@ -11,7 +11,7 @@ from horovodjob_operator.controller.jobs.job_store import JobStore, finished_job
 from horovodjob_operator.controller.watches.namespace_selection import NamespaceSelection
 from horovodjob_operator.controller.work_queue import WorkQueue
 from horovodjob_operator.domain.pods.pod_facts import OwnedPod
-from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
+from horovodjob_operator.kube.pod_cache import Key, PodCache
 from horovodjob_operator.kueue.queue import uses_queue
 from horovodjob_operator.kueue.workload import OwnedWorkload
 from horovodjob_operator.kueue.workload_cache import WorkloadCache

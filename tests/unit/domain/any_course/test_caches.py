@@ -6,7 +6,7 @@ from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.jobs.job_store import JobStore
 from horovodjob_operator.domain.pods.pod_facts import OwnedPod, owned_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
-from horovodjob_operator.kube.caches.pod_cache import PodCache
+from horovodjob_operator.kube.pod_cache import PodCache
 from unit.domain.fake_cluster import UID, training_job
 
 

@@ -1,1 +1,0 @@
-"""What the watches and the responses to writes have shown."""
