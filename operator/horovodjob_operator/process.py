@@ -28,13 +28,12 @@ from horovodjob_operator.kube.lease import Lease
 from horovodjob_operator.kube.pod_cache import Key, PodCache
 from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.requests.api_client import ApiClient
-from horovodjob_operator.kube.requests.object_paths import NAMESPACES_PATH, pods_path
+from horovodjob_operator.kube.requests.object_paths import NAMESPACES_PATH, pods_path, resource_quotas_path
 from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kube.requests.writer import Writer
 from horovodjob_operator.kube.watches.job_list import FINISHED, JobList
 from horovodjob_operator.kube.watches.job_watch import ForbiddenRetry, JobWatch, UnfinishedJobList
-from horovodjob_operator.kube.watches.object_watch import ObjectWatch, WatchHandlers
-from horovodjob_operator.kube.watches.quota_watch import QuotaWatch
+from horovodjob_operator.kube.watches.object_watch import ObjectWatch, OptionalWatch, WatchHandlers
 from horovodjob_operator.kueue.kueue_api import KueueApi
 from horovodjob_operator.kueue.workload_cache import WorkloadCache
 from horovodjob_operator.kueue.workload_reconciler import WorkloadReconciler
@@ -165,10 +164,24 @@ class Process:
             for namespace in self.namespaces or ("",)
         ]
 
-    def _quota_watches(self) -> list[QuotaWatch]:
+    def _quota_watches(self) -> list[OptionalWatch]:
+        """Watches that only say that a quota has changed: what is used is read then, with the pods created before.
+
+        Without the right to watch, jobs that wait for a quota try at times.
+        """
         line, seconds = self.quota_line, self.settings.watch_timeout_seconds
+        handlers = WatchHandlers(line.quota_changed, line.quota_changed, lambda *_: None)
         return [
-            QuotaWatch(self.client, line.quota_changed, line.until_used, timeout_seconds=seconds, namespace=namespace)
+            OptionalWatch(
+                self.client,
+                resource_quotas_path(namespace),
+                "ResourceQuota",
+                handlers,
+                line.until_used,
+                timeout_seconds=seconds,
+                namespace=namespace,
+                label_selector="",
+            )
             for namespace in self.namespaces or ("",)
         ]
 

@@ -1,1 +1,1 @@
-"""The I/O of the operator: the client of the API server, its watches, the cache of pods, keys, reviews and the Lease."""
+"""Access to the API server: requests, watches and the cache of pods, reviews, checks before a start, and the Lease."""

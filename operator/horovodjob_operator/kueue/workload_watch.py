@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable
 from horovodjob_operator.errors import ClusterError, NotServed
 from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_operator.kube.requests.object_paths import workloads_path
-from horovodjob_operator.kube.watches.object_watch import WatchHandlers
-from horovodjob_operator.kube.watches.optional_watch import OptionalWatch
+from horovodjob_operator.kube.watches.object_watch import OptionalWatch, WatchHandlers
 from horovodjob_operator.kueue.workload import API_VERSION
 
 NOT_SERVED = f"this cluster does not serve Workloads of {API_VERSION}: install Kueue 0.15 or newer"

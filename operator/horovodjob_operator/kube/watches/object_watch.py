@@ -1,9 +1,12 @@
-"""The watch of objects of one kind: a list in chunks, then a watch; a list again if the watch missed events."""
+"""The watch of objects of one kind: a list in chunks, then a watch; a list again if the watch missed events.
+
+An optional watch does so only while a job needs it.
+"""
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,6 +140,44 @@ class ObjectWatch:
                 elif event["type"] != "BOOKMARK":
                     self._handlers.updated(event["object"])
         return version
+
+
+class OptionalWatch(ObjectWatch):
+    """Watches while a job needs it: `until_needed` waits for such a job, and returns whether it had to wait."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        path: str,
+        subject: str,
+        handlers: WatchHandlers,
+        until_needed: Callable[[], Awaitable[bool]],
+        *,
+        timeout_seconds: int,
+        namespace: str,
+        label_selector: str = LABEL_JOB,
+    ) -> None:
+        super().__init__(
+            client,
+            path,
+            subject,
+            handlers,
+            timeout_seconds=timeout_seconds,
+            namespace=namespace,
+            label_selector=label_selector,
+        )
+        self._until_needed, self._is_idle = until_needed, True
+
+    @property
+    def alive_at(self) -> float:
+        """When the watch last received data, by the monotonic clock; now while no job needs it."""
+        return time.monotonic() if self._is_idle else self.received_at
+
+    async def _wait_until_needed(self) -> None:
+        self._is_idle = True
+        if await self._until_needed():
+            self.received_at = time.monotonic()
+        self._is_idle = False
 
 
 def silence_seconds(timeout_seconds: int) -> int:
