@@ -15,9 +15,8 @@ import yaml
 from charts.test_operator_chart import CHART
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain.resources.launcher import launcher_pod
-from horovodjob_operator.domain.resources.network_policy import network_policy
+from horovodjob_operator.domain.resources.network import network_policy, service
 from horovodjob_operator.domain.resources.secret import keys_secret, scripts_secret
-from horovodjob_operator.domain.resources.service import service
 from horovodjob_operator.domain.resources.worker import worker_pod
 from support.api_client import BASE, JOBS, Api, ApiError, Object, wait_for
 from support.control_plane.operator_control_plane import account_kubeconfig

@@ -20,11 +20,10 @@ from horovodjob_operator.domain.plan import Plan
 from horovodjob_operator.domain.pods.pod_facts import owned_pod, owner_uid
 from horovodjob_operator.domain.resource_quota import PodUsage, pod_usage
 from horovodjob_operator.domain.resources.launcher import launcher_pod
-from horovodjob_operator.domain.resources.network_policy import network_policy
+from horovodjob_operator.domain.resources.network import network_policy, service
 from horovodjob_operator.domain.resources.parts.placement import avoid_nodes
 from horovodjob_operator.domain.resources.pod_group import not_served_message
 from horovodjob_operator.domain.resources.secret import keys_secret, scripts_secret
-from horovodjob_operator.domain.resources.service import service
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.errors import AlreadyExists, Conflict, Gone, NameInUse, NotServed, Refused
 from horovodjob_operator.kube.pod_cache import PodCache
