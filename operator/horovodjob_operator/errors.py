@@ -33,7 +33,7 @@ class ClusterError(OperatorError):
 
 
 class Refused(ClusterError):
-    """The API server rejects the request: as invalid, by an admission, over a quota, or for lack of rights."""
+    """The API server refuses the request: as invalid, by an admission, over a quota, or for lack of rights."""
 
     def __init__(self, message: str, reason: Reason = Reason.INVALID_SPEC) -> None:
         super().__init__(message)

@@ -210,7 +210,7 @@ def reference() -> str:
 {table(("field", "type", "default", "bounds", "meaning"), _spec_rows())}
 ### Rules
 
-The API server rejects a job that violates one of these rules:
+The API server refuses a job that violates one of these rules:
 
 {rules}
 {_frozen_fields()}

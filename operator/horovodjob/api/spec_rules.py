@@ -1,4 +1,4 @@
-"""Rules between fields of a spec, in CEL: the API server rejects a job that violates one of them."""
+"""Rules between fields of a spec, in CEL: the API server refuses a job that violates one of them."""
 
 
 def _manager(spec: str) -> str:

@@ -32,7 +32,7 @@ from horovodjob_operator.domain.pods.pod import Pod
 
 MAX_REPORT_BYTES = 65536
 SIGNIFICANT_DIGITS = 5
-# The API server rejects a status with certain earlier years, and all of them are mistakes.
+# The API server refuses a status with certain earlier years, and all of them are mistakes.
 EARLIEST_YEAR = 2000
 METRIC_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,62}")
 MOST_NOTES = 500  # characters

@@ -14,7 +14,7 @@ from horovodjob_operator.domain.messages import ordinal
 
 BASE_DELAY_SECONDS = 10
 MAX_DELAY_SECONDS = 360
-# A disruption after this time is not a repetition: a preemption once a day has the shortest delay.
+# A disruption after this time is not a repetition: one that comes once a day has the shortest delay.
 LASTING_SECONDS = 600
 # Times are whole seconds. The error of a lost worker must be older than the worker that replaces it.
 MIN_REPLACEMENT_SECONDS = 1

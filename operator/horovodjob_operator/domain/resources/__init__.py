@@ -1,1 +1,1 @@
-"""The Kubernetes objects of a job, one file each. Pure: builders need neither a client nor entropy."""
+"""The Kubernetes objects of a job. Pure: builders need neither a client nor entropy."""

@@ -22,7 +22,7 @@ def retry_delay_seconds(retries: int, *, first: float, longest: float = 30.0, ji
 class RetryAfter:
     """Client middleware: after a response with Retry-After, all requests that share this object wait.
 
-    An overloaded API server rejects requests with 429 and without effect: these are sent again. Requests with other
+    An overloaded API server refuses requests with 429 and without effect: these are sent again. Requests with other
     errors can have had an effect, so the caller decides about them.
     """
 

@@ -19,7 +19,7 @@ FACTORS = {
 
 
 def parse_quantity(quantity: object) -> Fraction:
-    """The value of a quantity; 0 for an invalid one, because the API server rejects its pod."""
+    """The value of a quantity; 0 for an invalid one, because the API server refuses its pod."""
     match = QUANTITY.fullmatch(str(quantity))
     if not match:
         return Fraction(0)
