@@ -13,7 +13,7 @@ class Requeue:
     at: datetime | None = None
     """The latest time of the next reconciliation; it is in the future."""
     is_soon: bool = False
-    """An effect of this reconciliation is the reason for the next one, which a rate limit delays."""
+    """This reconciliation changed something that the next one must see; a rate limit delays it."""
 
     def __or__(self, other: Requeue) -> Requeue:
         """The earlier of both."""

@@ -77,7 +77,7 @@ def _is_waiting(status: HorovodJobStatus) -> bool:
 
 
 def _is_created(status: HorovodJobStatus) -> bool:
-    """Whether it is news that the pods are created; not once the ranks run, for each event is a request."""
+    """Whether an event says that pods are created. Once the ranks run it is no news, and each event costs a request."""
     return status.phase not in (Phase.RUNNING, Phase.SUCCEEDED, Phase.SUSPENDED, Phase.TERMINATING, Phase.FAILED)
 
 

@@ -51,7 +51,7 @@ def avoidance_text(job: HorovodJob, errors: Sequence[JobError]) -> str:
 
 
 def is_fault_of_node(pod: Pod) -> bool:
-    """Whether the node of a disrupted pod is lost or does not report, or its kubelet has refused the pod."""
+    """Whether the node of a disrupted pod is lost or does not report, or its kubelet has rejected the pod."""
     return pod.has_lost_node or pod.is_rejected or pod.has_unready_node or pod.disruption == "DeletionByTaintManager"
 
 

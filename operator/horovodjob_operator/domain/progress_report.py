@@ -243,7 +243,7 @@ class ProgressReport(Training):
 
 
 def _extremes(ends: Sequence[EpochValue], mode: Mode | None) -> Extremes:
-    """The lowest and the highest of the values; of equal ones, that of the first epoch."""
+    """The lowest and the highest value, each with the first epoch that reached it."""
     lowest = min(ends, key=lambda end: (end.value, end.epoch))
     highest = min(ends, key=lambda end: (-end.value, end.epoch))
     return Extremes(mode=mode, min=_plain(lowest), max=_plain(highest))

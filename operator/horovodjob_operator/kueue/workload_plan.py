@@ -60,7 +60,7 @@ def workload_plan(context: JobContext) -> WorkloadPlan:
     if not queue.name:
         return WorkloadPlan(delete=True, effect="deleted the Workload: the job has left its queue")
     if workload.is_finished:
-        # It was finished by somebody else, or for an end of the job that its last status does not report.
+        # Somebody else finished it, or the operator did for an end of the job that its status does not report.
         return WorkloadPlan(delete=not pods and phase is not Phase.TERMINATING, effect="deleted the finished Workload")
     if phase is Phase.TERMINATING:
         return _to_give_back(context, workload)

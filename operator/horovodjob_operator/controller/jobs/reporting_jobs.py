@@ -71,6 +71,6 @@ class ReportingJobs:
 
 
 def _says_progress(state: JobState) -> bool:
-    """Whether the status contains nothing that the end of a stall, or of a silence, changes."""
+    """Whether the job counts as progressing: the end of a stall or of a silence would change nothing."""
     progressing = state.job.status.condition(ConditionType.PROGRESSING)
     return progressing is None or progressing.status == "True"

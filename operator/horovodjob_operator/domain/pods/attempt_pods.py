@@ -59,7 +59,7 @@ def stale_pod_names(context: JobContext, hosts: str) -> frozenset[str]:
     """Pods that the attempt cannot use: an old launcher, workers that have ended, and surplus workers."""
     launcher, attempt = context.observed.launcher, context.job.status.attempt
     old_launcher = (pod for pod in (launcher,) if pod and pod.attempt != attempt and not pod.is_terminating)
-    # A worker of the current attempt that has ended is a failure of it, except while ranks continue without it.
+    # A worker of this attempt that ended is a failure. Only the ranks of an elastic job continue without it.
     ended_workers = (
         pod
         for pod in context.workers.values()
