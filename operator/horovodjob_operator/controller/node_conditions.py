@@ -11,7 +11,7 @@ from horovodjob_operator.domain.stall import blamed_pods, current_stall
 from horovodjob_operator.errors import ClusterError
 from horovodjob_operator.kube.requests.reader import Reader
 
-# Those of one job that are read at an end: first the blamed ones.
+# Of the nodes of an attempt, so many are read, the blamed ones first.
 MAX_NODES = 64
 log = logging.getLogger("horovodjob.reconcile")
 

@@ -26,7 +26,7 @@ log = logging.getLogger("horovodjob.reconcile")
 
 
 class PodEvents:
-    """Keeps the newest events that explain why a job waits up to date."""
+    """Keeps up to date the newest events that explain why a job waits."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader

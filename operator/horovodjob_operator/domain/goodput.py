@@ -31,7 +31,7 @@ def with_usage(job: HorovodJob, status: HorovodJobStatus, observed: Observed, no
 
 
 def _usage(job: HorovodJob, observed: Observed, now: datetime) -> UsageReport | None:
-    """The newest report about the attempt of the job. What a silent rank 0 cannot report is the time of its stall."""
+    """The newest report about the attempt of the job, with the time of a stall that a silent rank 0 cannot report."""
     usage, stall = observed.usage, current_stall(job, observed)
     if stall is None or not is_of_deputy(observed):
         return usage
@@ -92,7 +92,7 @@ def _attempt(number: int, usage: UsageReport, most: int) -> AttemptGoodput:
 
 
 def _limited(seconds: Mapping[str, float], most: int) -> dict[str, int]:
-    """Whole seconds, at most so many together: a program cannot have used more time than has passed."""
+    """Whole seconds with a sum of at most `most`: a program cannot have used more time than has passed."""
     total = sum(seconds.values())
     if total <= max(most - len(seconds) / 2, 0):  # room for what rounding adds
         return {name: round(value) for name, value in seconds.items()}
@@ -100,7 +100,7 @@ def _limited(seconds: Mapping[str, float], most: int) -> dict[str, int]:
 
 
 def _add_reported(seconds: dict[str, int], before: GoodputSeconds, after: GoodputSeconds, most: int) -> None:
-    """Add what an attempt has reported since another report."""
+    """Adds what an attempt has reported since the report before."""
     changes = {name: getattr(after, name) - getattr(before, name) for name in REPORTED}
     if sum(changes.values()) < 0:
         return  # Rank 0 of an elastic job is another process: its next report is compared with this one.

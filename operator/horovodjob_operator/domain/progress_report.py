@@ -158,13 +158,13 @@ class ReportedEpoch(TrainedEpoch):
 
 
 class ReportedValue(EpochValue):
-    """An end of the values of a metric in a report."""
+    """The lowest or the highest value of a metric in a report."""
 
     model_config = ConfigDict(allow_inf_nan=False, strict=True)
 
 
 class ReportedExtremes(Model):
-    """The ends of the values of a metric in a report."""
+    """The lowest and the highest value of a metric in a report."""
 
     model_config = ConfigDict(allow_inf_nan=False, strict=True)
     min: ReportedValue
@@ -187,7 +187,7 @@ class ProgressReport(Training):
     extremes: Annotated[dict[str, ReportedExtremes], BeforeValidator(_renamed)] = Field(  # type: ignore[assignment]
         {}, max_length=MAX_METRICS
     )
-    """The ends of the values in all epochs of the run, of a program that knows those of earlier attempts."""
+    """The lowest and the highest values in all epochs of the run, if the program knows those of earlier attempts."""
     changes: str = Field("", exclude=True)
     """What the status does not have as it was reported, in sentences; `parse_report` sets it."""
 
@@ -208,7 +208,7 @@ class ProgressReport(Training):
         )
 
     def _merged_extremes(self, stored: Mapping[str, Extremes]) -> dict[str, Extremes]:
-        """The ends of the values of each metric in all epochs.
+        """The lowest and the highest value of each metric in all epochs.
 
         A program that resumes reports those of its run. Otherwise they follow from the stored ones of epochs before
         those that are reported, and from these: a report has more epochs than complete between two reports.

@@ -88,7 +88,7 @@ def next_status(context: JobContext) -> tuple[HorovodJobStatus, Outcome | None]:
 
 
 def _with_queue_note(context: JobContext, outcome: Outcome) -> Outcome:
-    """The outcome, whose message also says how the queue limits a job that has quota."""
+    """The outcome with a message that also says how the queue limits a job that has quota."""
     note = "" if outcome.is_waiting or outcome.failure else queue_note(context)
     if not note or outcome.phase not in (*START_PHASES, Phase.RUNNING) or outcome.message.endswith(note):
         return outcome  # Some checks keep the message of the status.
@@ -221,7 +221,7 @@ def status_with_error(status: HorovodJobStatus, error: str, now: datetime) -> Ho
 
 
 def status_with_held_quota(status: HorovodJobStatus, problem: str, now: datetime) -> HorovodJobStatus:
-    """The last status of a job, whose Workload cannot be finished for this reason; if it is empty, it is finished."""
+    """The last status of a job, with the problem because of which its Workload cannot be finished, if there is one."""
     type_ = ConditionType.QUOTA_RELEASED
     if not problem:
         others = tuple(condition for condition in status.conditions if condition.type is not type_)

@@ -12,7 +12,7 @@ TOPOLOGY_GATE = f"{KUEUE_PREFIX}topology"
 TOPOLOGY_ANNOTATIONS = tuple(
     f"{KUEUE_PREFIX}podset-{kind}-topology" for kind in ("required", "preferred", "unconstrained")
 )
-# Longer names are possible for objects, and not for values of labels.
+# Names of objects can be longer than values of labels.
 MAX_LABEL_CHARACTERS = 63
 
 

@@ -8,7 +8,7 @@ from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import QueueStatus
 from horovodjob_operator.kueue.workload import Workload
 
-# The reason of Kueue's for a Workload whose pods cannot be created as they are admitted.
+# Kueue's reason for the end of a Workload if its pods cannot be created as they are admitted.
 FAILED_TO_START = "FailedToStart"
 
 

@@ -22,7 +22,7 @@ REQUEUED_EVICTIONS = ("Preempted", "NodeFailures")
 DEACTIVATED = "Deactivated"
 EXECUTION_TIME = "accumulatedPastExecutionTimeSeconds"
 CLEARED_FIELDS = ("admission", "reclaimablePods", EXECUTION_TIME)
-# Kueue rejects longer messages of conditions.
+# Kueue permits no longer messages of conditions.
 MAX_MESSAGE_CHARACTERS = 32768
 
 

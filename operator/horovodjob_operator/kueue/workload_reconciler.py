@@ -119,7 +119,7 @@ class WorkloadReconciler:
         """What a write returns. Raises its error, and Unavailable if it has no answer yet: then it continues."""
         task = self._slow_writes.pop(state, None)
         if task and task.done():
-            task.result()  # Its error is still news, and its effect is not.
+            task.result()  # Raises its error, which is still news.
             task = None
         if task is None:
             task = asyncio.ensure_future(write())

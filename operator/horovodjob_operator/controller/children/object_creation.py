@@ -188,7 +188,7 @@ class ObjectCreation:
         raise NameInUse(f"{description} is being deleted") from error
 
     async def _delete_unlabelled(self, job: HorovodJob, found: Mapping[str, Any]) -> None:
-        """Deletes a pod of the job without the labels of one: no watch reports it. Raises NameInUse if it has none."""
+        """Deletes a pod of the job that has lost its labels, so that no watch reports it, and then raises NameInUse."""
         owned = owned_pod(found)
         if owned and owned.key == job.key:
             return

@@ -34,7 +34,7 @@ NEW_PODS_SECONDS = 1
 # A reconciliation stops creating workers after this time, so that the next one shows in the status how many exist.
 CREATION_SECONDS = 5
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5, 300
-# Of a failure that says nothing about the job, such as while the API server restarts.
+# After a failure that says nothing about the job, such as while the API server restarts.
 FIRST_FAILURE_SECONDS, LONGEST_FAILURE_SECONDS, FAILURE_JITTER = 0.5, 30, 0.3
 # How often the optional objects of a running job are checked: a resync of all jobs takes as long by default.
 OBJECTS_SECONDS = 300
@@ -149,7 +149,7 @@ class PlanExecutor:
         return Requeue(at=self._clock() + timedelta(seconds=NEW_PODS_SECONDS))
 
     def _is_news(self, state: JobState, usage: Mapping[Role, PodUsage]) -> bool:
-        """Whether the pods of a job that waits for a quota count otherwise than it was decided on."""
+        """Whether the pods of a job that waits count something else in a quota than the decision about it assumed."""
         if state.refusal is None or state.refusal.reason is not Reason.QUOTA_EXCEEDED:
             return False
         before = self._quota_line.usage(state)

@@ -34,9 +34,9 @@ from horovodjob_operator.kueue.queue import is_dispatched, uses_queue
 SETTLE_SECONDS = 1.0
 # Turns of waiting jobs end without an event.
 RECHECK_SECONDS = 60
-# Without the right to read quotas, or after an error, the line moves at times.
+# Without the right to read quotas, or after an error, it is decided this often which job may try.
 BLIND_SECONDS = 5
-# A job that has been refused more often although there was room waits for its time.
+# A job that was refused more often is not tried before its next time, although the quotas seem to have room.
 PROMPT_TRIES = 4
 STARTING_PHASES = (None, Phase.QUEUED, Phase.STARTING, Phase.RESTARTING)
 log = logging.getLogger("horovodjob.quotas")
@@ -54,7 +54,7 @@ class QuotaLine:
         self._woken, self._used = asyncio.Event(), asyncio.Event()
 
     def must_wait(self, state: JobState, context: JobContext) -> bool:
-        """Whether a job that has no pods must not create any before it is its turn."""
+        """Whether the job must not create pods before it is its turn."""
         if state.refusal or state.has_turn:
             return False
         for other in self._store.states_in(context.job.key[0]):
@@ -168,7 +168,7 @@ class QuotaLine:
         return WaitingJob(job.key, created_at, state.uid, since, turn, claim, is_growing and bool(claim))
 
     def _missing(self, state: JobState) -> Claim:
-        """The pods that a job that need not wait has still to create."""
+        """The pods that a job still has to create if it need not wait."""
         job, refusal = state.job, state.refusal
         if state.granted_workers:
             return self._claim(state, 0, state.granted_workers)

@@ -39,7 +39,7 @@ class JobState:
     refused_since: datetime | None = None
     """When the first of these refusals was."""
     has_turn: bool = False
-    """It waited for a quota that has room for it now."""
+    """The job waited for a quota that has room for it now."""
     granted_workers: int | None = None
     """For how many workers the quota has room; None if for all."""
     is_creation_slow: bool = False
@@ -102,7 +102,7 @@ class JobState:
         self.defaults_error = newer.defaults_error
 
     def end_turn(self) -> None:
-        """It no longer has room in a quota that it waited for."""
+        """Ends the turn of the job: its pods are created or refused, or its spec has changed."""
         self.has_turn, self.granted_workers = False, None
 
     def has_changed(self, job: HorovodJob) -> bool:
@@ -112,7 +112,7 @@ class JobState:
 
     def add_deleted_pod(self, pod: Pod) -> None:
         """Keeps the last state of a deleted pod for the next reconciliation."""
-        # The event of the deletion can be the first with the pod's conditions. The termination has no more meaning.
+        # The event of the deletion can be the first with the pod's conditions. How its containers ended is ignored.
         self.deleted_pods[pod.name] = replace(pod, is_terminating=True, termination=None)
 
     def forget_deleted_pods(self, pods: Iterable[Pod]) -> None:

@@ -75,7 +75,7 @@ class JobStore:
         self.queue_used = asyncio.Event()
         """Set when a job with a queue is stored."""
         self._deleted_failures: deque[tuple[Key, JobFailure]] = deque(maxlen=DELETED_FAILURES)
-        """Of deleted jobs: a job with ttlSecondsAfterFinished 0 has its alert, too."""
+        """How deleted jobs failed, so that a job with ttlSecondsAfterFinished 0 has its alert, too."""
         self._unfinished: dict[str, tuple[set[str], int]] = {}
         """UIDs and version of the last list of unfinished jobs of a namespace, until its finished ones are listed."""
 

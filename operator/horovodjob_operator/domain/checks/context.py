@@ -18,7 +18,7 @@ MAX_CLOCK_SKEW = timedelta(seconds=60)
 
 
 def is_credible(time: datetime, now: datetime) -> bool:
-    """Whether a time is not that of a clock that is wrong: another replica, or a kubelet, has written it."""
+    """Whether a time can be right: the clock of the replica or the kubelet that has written it can be wrong."""
     return time - now <= MAX_CLOCK_SKEW
 
 
@@ -151,7 +151,7 @@ class JobContext:
 
     @cached_property
     def start_time(self) -> datetime:
-        """When the job started, or was resumed: its first pod was created before the first status is written."""
+        """When the job started, or was resumed; its first pod can be older than its first status."""
         status = self.job.status
         pods = self.observed.pods if status.phase is None else ()  # Others were there before a pause.
         return status.start_time or min((self.now, *(pod.created_at for pod in pods if pod.created_at)))

@@ -55,9 +55,8 @@ def spec_changed(context: JobContext) -> Outcome | None:
     """Pods of the attempt have another spec: the job was suspended, changed and resumed between two reconciliations."""
     job, attempt = context.job, context.job.status.attempt
     if job.metadata.generation == job.status.observed_generation:
-        return (
-            None  # Without a change, another release of the operator may have computed another hash of the same spec.
-        )
+        # Nobody has changed the spec: another release of the operator may have computed another hash of it.
+        return None
     spec_hash = names.spec_hash(job)
     pods = (pod for pod in context.observed.pods if pod.attempt == attempt and not pod.is_terminating)
     if not any(pod.has_other_spec(spec_hash) for pod in pods):

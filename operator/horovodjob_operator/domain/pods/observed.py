@@ -50,7 +50,7 @@ class Refusal:
     keeps_pods: bool = False
     """The refusal says nothing about the job and has just begun, so the pods that exist are kept."""
     waits_in_line: bool = False
-    """Other jobs of the namespace wait for quota too: it is tried again when it is the turn of the job."""
+    """The job waits in line for room in a quota: the creation is tried again when it is the turn of the job."""
     is_unreadable: bool = False
     """This version cannot parse the spec, such as after a rollback; this says nothing about the pods of the job."""
 

@@ -32,8 +32,8 @@ def worker_pod(
 ) -> dict[str, Any]:
     """The worker with this index.
 
-    Rank 0 reports its progress to `progress_url`, unless it is empty, and a rank of the next worker that it does not
-    answer; in an elastic job every worker can get rank 0.
+    Rank 0 reports its progress to `progress_url`, unless that is empty. If rank 0 does not answer, a rank of the next
+    worker reports this. In an elastic job every worker can get rank 0.
     `secret_names` are those that the launcher of a running attempt mounts; by default they are those of a new attempt.
     All pods of an attempt have the same `spec_hash`.
 
