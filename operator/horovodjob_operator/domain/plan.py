@@ -76,7 +76,7 @@ class Plan:
         return self.create_launcher or bool(self.create_workers)
 
     def without_creations(self) -> Plan:
-        """The plan for a job that must have no further pods."""
+        """The plan for a job that may create no pods now."""
         return replace(
             self,
             create_secrets=False,
