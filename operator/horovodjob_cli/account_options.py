@@ -1,6 +1,5 @@
 """Options of a storage account of Azure Files and of its shares."""
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -9,6 +8,7 @@ import typer
 
 from horovodjob.azurefiles import hosts
 from horovodjob.azurefiles.credentials import Options
+from horovodjob_cli.options import with_options
 
 AccountName = Annotated[
     str | None,
@@ -69,15 +69,5 @@ def account_options(
 
 def with_account(function: Callable[..., Any]) -> Callable[..., Any]:
     """Replaces the parameter `account` of a command with the options of a storage account."""
-    own = dict(inspect.signature(function, eval_str=True).parameters)
     added = inspect.signature(account_options, eval_str=True).parameters
-    del own["account"]
-
-    @functools.wraps(function)
-    def run(**values: Any) -> Any:
-        account = account_options(**{name: values.pop(name) for name in added})
-        return function(account=account, **values)
-
-    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (own | dict(added)).values()]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return run
+    return with_options(function, "account", added, account_options, at_end=True)

@@ -1,8 +1,11 @@
 """Options of several commands, with the names of `az batchai`."""
 
+import functools
+import inspect
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -92,27 +95,6 @@ FileServers = Annotated[
 Variables = Annotated[
     list[str] | None,
     typer.Option("--env", metavar="NAME=VALUE", help="Environment variable of every rank; repeatable."),
-]
-Metric = Annotated[str | None, typer.Option("--metric", metavar="NAME", help="Metric to optimize.")]
-BestGoal = Annotated[
-    str | None,
-    typer.Option(
-        *("--goal", "--direction"),
-        metavar="min|max",
-        help="Whether the metric is best when it is low or high. Default: as the programs of the jobs declare it.",
-    ),
-]
-Sampler = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="grid (each combination once), tpe, random, cmaes or a class of optuna.samplers. Default: grid for lists, "
-        "else tpe.",
-    ),
-]
-NewSetup = Annotated[
-    bool,
-    typer.Option("--new", help="Try all again with changed code, image or settings, apart from earlier trials."),
 ]
 PodSecurityLevel = Annotated[
     PodSecurity | None,
@@ -211,3 +193,27 @@ def shared(
     verbose: Verbose = False,
 ) -> None:
     """The options of every command; the last three are accepted and ignored by commands that do not use them."""
+
+
+def with_options(
+    function: Callable[..., Any],
+    name: str,
+    options: Mapping[str, inspect.Parameter],
+    value: Callable[..., Any],
+    *,
+    at_end: bool = False,
+) -> Callable[..., Any]:
+    """The function with `options` in place of its parameter `name`, which gets the `value` that they make."""
+    own = dict(inspect.signature(function, eval_str=True).parameters)
+
+    @functools.wraps(function)
+    def run(**values: Any) -> Any:
+        given = {each: values.pop(each) for each in options}
+        return function(**{name: value(**given)}, **values)
+
+    if at_end:
+        own[name] = own.pop(name)
+    parameters = [new for each in own.values() for new in (options.values() if each.name == name else (each,))]
+    keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+    run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    return run

@@ -27,7 +27,7 @@ from horovodjob.client.jobs.wait_limit import WaitLimit, limited_versions
 from horovodjob.client.messages import Display
 from horovodjob.client.runs import execution
 from horovodjob.client.runs import sweep as run_sweeps
-from horovodjob.client.runs.options import RunOptions
+from horovodjob.client.runs.options import RunAndSweepOptions, RunOptions, SweepOptions, definition_fields, divided
 from horovodjob.client.runs.request import request_of
 from horovodjob.sweeps.definition import Definition
 from horovodjob.sweeps.trials import Trial
@@ -223,16 +223,10 @@ class Client:
         *arguments: object,
         parameters: Mapping[str, Any] | None = None,
         source: JobName | None = None,
-        metric: str | None = None,
-        goal: str | None = None,
-        sampler: str | None = None,
-        trials: int | None = None,
-        parallel: int | None = None,
-        new: bool = False,
         progress: Callable[[str], None] | None = None,
         timeout: float | None = None,
         wait_stalled: bool = False,
-        **options: Unpack[RunOptions],
+        **options: Unpack[RunAndSweepOptions],
     ) -> Trial:
         """Run a sweep until all its trials have ended, and return the best one; one that was interrupted continues.
 
@@ -242,27 +236,27 @@ class Client:
         image or settings. `progress` gets a line for each trial that begins or ends. Raises ClientError if no trial is
         complete, or if neither `goal` nor a program says what is best, and as `wait` does.
         """
-        given: Object = {"metric": metric, "goal": goal, "sampler": sampler, "trials": trials, "parallel": parallel}
-        settings = {name: value for name, value in given.items() if value is not None}
+        run_options, settings = divided(options)
         show, limit = progress or (lambda line: None), WaitLimit(timeout, waits_for_stalled=wait_stalled)
         if parameters is None:
-            if arguments or options or source is not None:
+            if arguments or run_options or source is not None:
                 raise UsageError("a sweep of a program needs parameters, such as parameters={'lr': 'log:1e-4:1e-1'}")
-            running = sweeps.Sweep(self._definition(sweep, settings), self.namespace, show, is_new=new)
+            definition, is_new = self._definition(sweep, settings), settings.get("new", False)
+            running = sweeps.Sweep(definition, self.namespace, show, is_new=is_new)
             job_needs.check(running.first_job())
             running.run(limit)
             return running.complete()
         if sweep is not None and not isinstance(sweep, str) and not callable(sweep):
             raise UsageError("parameters are those of a script or a function; a definition has its own")
         with TemporaryDirectory(prefix="hvj-run-") as directory:
-            request = request_of(sweep, arguments, options, Path(directory), source=_source_name(source))
-            every, display = {**settings, "new": new}, Display(quiet=options.get("quiet", False))
-            with run_sweeps.prepared(request, self.namespace, parameters, every, show, limit, display) as running:
+            request = request_of(sweep, arguments, run_options, Path(directory), source=_source_name(source))
+            display = Display(quiet=run_options.get("quiet", False))
+            with run_sweeps.prepared(request, self.namespace, parameters, settings, show, limit, display) as running:
                 running.run(limit)
             return running.complete()
 
-    def _definition(self, sweep: object, settings: Object) -> Definition:
-        changes = {run_sweeps.NAMES.get(name, name): value for name, value in settings.items()}
+    def _definition(self, sweep: object, settings: SweepOptions) -> Definition:
+        changes = definition_fields(settings)
         if isinstance(sweep, str):
             return sweep_records.existing(sweep, self.namespace, **changes)
         if isinstance(sweep, Mapping):

@@ -24,7 +24,7 @@ from horovodjob.client.runs import execution
 from horovodjob.client.runs import sweep as sweeps
 from horovodjob.client.runs.job_manifest import OUTPUT, submission
 from horovodjob.client.runs.local import run_here
-from horovodjob.client.runs.options import RunOptions
+from horovodjob.client.runs.options import RunOptions, SweepOptions
 from horovodjob.client.runs.request import RunRequest
 from horovodjob_cli.account_options import with_account
 from horovodjob_cli.commands import command, group
@@ -32,18 +32,9 @@ from horovodjob_cli.commands.attach import advice, advice_on_interrupt
 from horovodjob_cli.commands.sweep import TABLE, followed
 from horovodjob_cli.display.job_output import show_output
 from horovodjob_cli.display.transfer_bars import TerminalDisplay
-from horovodjob_cli.options import (
-    BestGoal,
-    Metric,
-    NewSetup,
-    Raw,
-    Sampler,
-    Timeout,
-    WaitStalled,
-    Workspace,
-)
+from horovodjob_cli.options import Raw, Timeout, WaitStalled, Workspace
 from horovodjob_cli.output import yaml_text
-from horovodjob_cli.run_options import with_run_options
+from horovodjob_cli.run_options import with_run_options, with_sweep_options
 
 app = group("Run a script as a job.")
 # Programs that start several processes of a training, as mpirun of the job does already.
@@ -75,6 +66,7 @@ class ProgramCommand(TyperCommand):
 @command(app, "run", table=TABLE, cls=ProgramCommand, context_settings={"allow_interspersed_args": False})
 @with_account
 @with_run_options
+@with_sweep_options()
 def run(
     account: Options,
     options: RunOptions,
@@ -111,16 +103,8 @@ def run(
             "argument --NAME=VALUE; repeatable.",
         ),
     ] = None,
-    metric: Metric = None,
-    goal: BestGoal = None,
-    sampler: Sampler = None,
-    new: NewSetup = False,
-    trials: Annotated[
-        int | None, typer.Option(metavar="NUMBER", min=1, help="Number of trials of --sweep. Default: 20.")
-    ] = None,
-    parallel: Annotated[
-        int | None, typer.Option(metavar="NUMBER", min=1, help="Trials at the same time, for --sweep. Default: 1.")
-    ] = None,
+    *,
+    settings: SweepOptions,
     workspace: Workspace = None,
     raw: Raw = False,
     timeout: Timeout = None,
@@ -155,12 +139,10 @@ def run(
     if local:
         raise typer.Exit(run_here(request, download, display))
     namespace, limit = kube.namespace(workspace), WaitLimit(timeout, waits_for_stalled=wait_stalled)
-    settings = {"metric": metric, "goal": goal, "sampler": sampler, "trials": trials, "parallel": parallel, "new": new}
-    given = {name: value for name, value in settings.items() if value}
     if sweep:
-        return _sweep(request, namespace, sweep, given, limit, display, dry_run=dry_run)
-    if given:
-        raise UsageError(f"--{next(iter(given))} has an effect only with --sweep")
+        return _sweep(request, namespace, sweep, settings, limit, display, dry_run=dry_run)
+    if settings:
+        raise UsageError(f"--{next(iter(settings))} has an effect only with --sweep")
     if dry_run:
         sys.stdout.write(_yaml(submission(request, namespace)))
         return None
@@ -200,7 +182,7 @@ def _sweep(
     request: RunRequest,
     namespace: str,
     options: list[str],
-    settings: dict[str, Any],
+    settings: SweepOptions,
     limit: WaitLimit,
     display: Display,
     *,

@@ -11,11 +11,13 @@ from horovodjob.client.jobs import job_needs, sweep_records
 from horovodjob.client.jobs import sweep as sweeps
 from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob.client.messages import message
+from horovodjob.client.runs.options import SweepOptions, definition_fields
 from horovodjob.sweeps import trials as sweep_trials
 from horovodjob.sweeps.definition import Definition
 from horovodjob.sweeps.trials import State
 from horovodjob_cli.commands import CommandResult, command, group
-from horovodjob_cli.options import BestGoal, Metric, NewSetup, Quiet, Sampler, Timeout, WaitStalled, Workspace
+from horovodjob_cli.options import Quiet, Timeout, WaitStalled, Workspace
+from horovodjob_cli.run_options import with_sweep_options
 
 # The second alternative reads a manifest, which a dry run prints.
 TABLE = {
@@ -28,15 +30,10 @@ TABLE = {
 }
 app = group("Sweeps: jobs with the parameters that Optuna chooses.", default="run")
 SweepName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the sweep.", show_default=False)]
-Trials = Annotated[
-    int | None, typer.Option(metavar="NUMBER", min=1, help="Number of trials, instead of the sweep's own.")
-]
-Parallel = Annotated[
-    int | None, typer.Option(metavar="NUMBER", min=1, help="Trials that run at the same time, instead of its own.")
-]
 
 
 @command(app, "run", table=TABLE)
+@with_sweep_options()
 def run(
     config_file: Annotated[
         Path,
@@ -51,12 +48,8 @@ def run(
         str | None, typer.Option("--name", "-n", metavar="NAME", help="Name of the sweep, instead of the file's.")
     ] = None,
     workspace: Workspace = None,
-    trials: Trials = None,
-    parallel: Parallel = None,
-    metric: Metric = None,
-    goal: BestGoal = None,
-    sampler: Sampler = None,
-    new: NewSetup = False,
+    *,
+    settings: SweepOptions,
     timeout: Timeout = None,
     wait_stalled: WaitStalled = False,
     quiet: Quiet = False,
@@ -66,11 +59,10 @@ def run(
 
     A sweep that was interrupted continues. Its options replace what the file has.
     """
-    definition = sweep_records.of_file(
-        config_file, name=name, trials=trials, parallel=parallel, metric=metric, direction=goal, sampler=sampler
-    )
+    definition = sweep_records.of_file(config_file, name=name, **definition_fields(settings))
     namespace = kube.namespace(workspace or (definition.job.get("metadata") or {}).get("namespace"))
-    sweep = sweeps.Sweep(definition, namespace, _ignore if quiet else sweeps.to_standard_error, is_new=new)
+    show = _ignore if quiet else sweeps.to_standard_error
+    sweep = sweeps.Sweep(definition, namespace, show, is_new=settings.get("new", False))
     if dry_run:
         return sweep.first_job()
     job_needs.check(sweep.first_job())
@@ -78,31 +70,28 @@ def run(
 
 
 @command(app, "resume", table=TABLE)
+@with_sweep_options("metric", "goal", "trials", "parallel")
 def resume(
     name: SweepName,
+    settings: SweepOptions,
     workspace: Workspace = None,
-    trials: Trials = None,
-    parallel: Parallel = None,
-    metric: Metric = None,
-    goal: BestGoal = None,
     timeout: Timeout = None,
     wait_stalled: WaitStalled = False,
     quiet: Quiet = False,
 ) -> Any:
     """Continue a sweep as its jobs record it; needs no file. Another metric is read from the epochs of its jobs."""
     namespace = kube.namespace(workspace)
-    definition = sweep_records.existing(
-        name, namespace, trials=trials, parallel=parallel, metric=metric, direction=goal
-    )
+    definition = sweep_records.existing(name, namespace, **definition_fields(settings))
     sweep = sweeps.Sweep(definition, namespace, _ignore if quiet else sweeps.to_standard_error)
     return followed(sweep, WaitLimit(timeout, waits_for_stalled=wait_stalled))
 
 
 @command(app, "show", table=TABLE)
-def show(name: SweepName, workspace: Workspace = None, metric: Metric = None, goal: BestGoal = None) -> Any:
+@with_sweep_options("metric", "goal")
+def show(name: SweepName, settings: SweepOptions, workspace: Workspace = None) -> Any:
     """Show the trials of a sweep."""
     jobs = sweep_records.jobs_of(name, kube.namespace(workspace))
-    definition = sweep_records.of_jobs(name, jobs, metric=metric, direction=goal)
+    definition = sweep_records.of_jobs(name, jobs, **definition_fields(settings))
     trials = sweep_records.trials_of(jobs, definition)
     setups = dict.fromkeys(trial.setup for trial in trials.values())
     for setup in setups:
@@ -127,10 +116,11 @@ def _summary(trials: Mapping[int, sweep_trials.Trial], definition: Definition, m
 
 
 @command(app, "best", table=TABLE)
-def best(name: SweepName, workspace: Workspace = None, metric: Metric = None, goal: BestGoal = None) -> Any:
+@with_sweep_options("metric", "goal")
+def best(name: SweepName, settings: SweepOptions, workspace: Workspace = None) -> Any:
     """Show the best trial of a sweep, of those with the newest code, image and settings."""
     jobs = sweep_records.jobs_of(name, kube.namespace(workspace))
-    definition = sweep_records.of_jobs(name, jobs, metric=metric, direction=goal)
+    definition = sweep_records.of_jobs(name, jobs, **definition_fields(settings))
     trials = sweep_records.trials_of(jobs, definition)
     own = sweep_records.compared(trials, definition)
     if others := len(trials) - len(own):

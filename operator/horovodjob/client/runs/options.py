@@ -1,11 +1,11 @@
-"""The options of a run, declared once: `hvj run`, `Client.run`, sweeps and runs of a job again read this."""
+"""The options of runs and sweeps, declared once, for the command line and `horovodjob.Client`."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, get_args, get_type_hints
+from typing import Annotated, Any, TypedDict, cast, get_args, get_type_hints
 
 from horovodjob.azurefiles.credentials import Options
 from horovodjob.client.errors import UsageError
@@ -15,7 +15,7 @@ CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How `hvj run` has an option, and where it has an effect."""
+    """How the command line has an option, and where it has an effect."""
 
     help: str
     metavar: str | None = "NAME"
@@ -146,6 +146,49 @@ class RunOptions(TypedDict, total=False):
     """Do not name what is left out on standard error."""
 
 
+class SweepOptions(TypedDict, total=False):
+    """The options of a sweep, each of which is one of `hvj run` and of commands of `hvj sweep`."""
+
+    metric: Annotated[str, Option("Metric to optimize.")]
+    goal: Annotated[
+        str,
+        Option(
+            "Whether the metric is best when it is low or high. Default: as the programs of the jobs declare it.",
+            "min|max",
+            ("--goal", "--direction"),
+        ),
+    ]
+    sampler: Annotated[
+        str,
+        Option(
+            "grid (each combination once), tpe, random, cmaes or a class of optuna.samplers. Default: grid for lists, "
+            "else tpe."
+        ),
+    ]
+    trials: Annotated[int, Option("Number of trials of the sweep. Default: its own, or 20.", "NUMBER", minimum=1)]
+    parallel: Annotated[
+        int, Option("Trials of the sweep at the same time. Default: its own number, or 1.", "NUMBER", minimum=1)
+    ]
+    new: Annotated[bool, Option("Try all again with changed code, image or settings, apart from earlier trials.", None)]
+
+
+class RunAndSweepOptions(RunOptions, SweepOptions):
+    """The options of `Client.sweep`."""
+
+
+def divided(options: RunAndSweepOptions) -> tuple[RunOptions, SweepOptions]:
+    """The options of the run, and those of the sweep that are not None."""
+    own = SweepOptions.__annotations__
+    run = {name: value for name, value in options.items() if name not in own}
+    sweep = {name: value for name, value in options.items() if name in own and value is not None}
+    return cast(RunOptions, run), cast(SweepOptions, sweep)
+
+
+def definition_fields(options: SweepOptions) -> dict[str, Any]:
+    """The fields of the sweep's definition that the options replace."""
+    return {"direction" if name == "goal" else name: value for name, value in options.items() if name != "new"}
+
+
 @dataclass(frozen=True, slots=True)
 class Declared:
     """An option of the command line, with its field and the type of what is written."""
@@ -156,9 +199,9 @@ class Declared:
     option: Option
 
 
-def declared() -> Iterator[Declared]:
-    """The options of `hvj run` in their order."""
-    for field, hint in get_type_hints(RunOptions, include_extras=True).items():
+def declared(options: Any = RunOptions) -> Iterator[Declared]:
+    """The options of the command line in their order, by default those of a run."""
+    for field, hint in get_type_hints(options, include_extras=True).items():
         if option := next((each for each in get_args(hint) if isinstance(each, Option)), None):
             given = option.given or get_args(hint)[0]
             yield Declared(field, option.names or (f"--{field}",), given, option)

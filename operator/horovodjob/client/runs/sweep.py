@@ -18,6 +18,7 @@ from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob.client.messages import Display
 from horovodjob.client.runs import execution
 from horovodjob.client.runs.job_manifest import RunSubmission, submission
+from horovodjob.client.runs.options import SweepOptions, definition_fields
 from horovodjob.client.runs.request import RunRequest
 from horovodjob.conversion import ConversionError
 from horovodjob.sweeps import definition as definitions
@@ -27,7 +28,6 @@ from horovodjob.sweeps.definition import Definition
 Object = dict[str, Any]
 ANNOTATION_USE = "horovodjob.dev/sweep-use"
 DEFAULT_METRIC = "val_loss"
-NAMES = {"goal": "direction"}  # in the document of a sweep
 
 
 def of_options(options: Sequence[str]) -> dict[str, str]:
@@ -43,11 +43,8 @@ def of_options(options: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def definition(made: Submission, parameters: Mapping[str, Any], settings: Mapping[str, Any]) -> Definition:
-    """The sweep of a run. Each parameter NAME is an argument --NAME=VALUE of its program. Raises UsageError.
-
-    `settings` are metric, goal, sampler, trials and parallel, as far as they are given.
-    """
+def definition(made: Submission, parameters: Mapping[str, Any], settings: SweepOptions) -> Definition:
+    """The sweep of a run. Each parameter NAME is an argument --NAME=VALUE of its program. Raises UsageError."""
     metadata, spec = made.job["metadata"], template.literal(copy.deepcopy(made.job["spec"]))
     arguments = [f"--{name}=${{{name}}}" for name in parameters]
     if "script" in spec:
@@ -59,7 +56,7 @@ def definition(made: Submission, parameters: Mapping[str, Any], settings: Mappin
             "`sweep=` adds arguments to a program, and the job of `source=` has neither script nor command"
         )
     job = {**made.job, "metadata": {"labels": metadata.get("labels", {})}, "spec": spec}
-    given = {"metric": DEFAULT_METRIC, **{NAMES.get(name, name): value for name, value in settings.items()}}
+    given = {"metric": DEFAULT_METRIC, **definition_fields(settings)}
     try:
         return definitions.parse({"name": metadata["name"], **given, "parameters": dict(parameters), "job": job})
     except ConversionError as error:
@@ -71,7 +68,7 @@ def prepared(
     request: RunRequest,
     namespace: str,
     parameters: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    settings: SweepOptions,
     show: Callable[[str], None],
     limit: WaitLimit,
     display: Display,
@@ -88,14 +85,13 @@ def first(
     request: RunRequest,
     namespace: str,
     parameters: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    settings: SweepOptions,
     show: Callable[[str], None],
 ) -> tuple[RunSubmission, Sweep]:
-    """The job of the request, and its sweep. `settings` are metric, goal, sampler, trials, parallel and new."""
+    """The job of the request, and its sweep. Raises ClientError, UsageError."""
     require_optuna()  # before the cluster is asked
     made = submission(request, namespace)
-    found = {name: value for name, value in settings.items() if value is not None and name != "new"}
-    return made, Sweep(definition(made, parameters, found), namespace, show, is_new=bool(settings.get("new")))
+    return made, Sweep(definition(made, parameters, settings), namespace, show, is_new=settings.get("new", False))
 
 
 @contextlib.contextmanager
