@@ -43,6 +43,14 @@ ListedWorkspace = Annotated[
         help="Namespace. Default: that of the kubeconfig's context.",
     ),
 ]
+NamespaceOfFile = Annotated[
+    str | None,
+    typer.Option(
+        *("--workspace", "-w", "--namespace"),
+        metavar="NAME",
+        help="Namespace. Default: the file's, or that of the kubeconfig's context.",
+    ),
+]
 AllWorkspaces = Annotated[
     bool, typer.Option("--all-workspaces", "--all-namespaces", "-A", help="The jobs of all namespaces.")
 ]

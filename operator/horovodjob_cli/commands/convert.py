@@ -14,22 +14,13 @@ from horovodjob.batchai.storage_accounts import KEY_PLACEHOLDER
 from horovodjob.client.cluster import kube
 from horovodjob.client.errors import UsageError
 from horovodjob.client.jobs import document_files, manifests
+from horovodjob.client.jobs.manifests import Overrides
 from horovodjob.client.messages import message
 from horovodjob.mpijob import conversion as mpijob
 from horovodjob_cli.commands import command, group
-from horovodjob_cli.options import (
-    AsWorker,
-    Cluster,
-    ConfigFile,
-    Experiment,
-    FileServers,
-    GpusOfFile,
-    ImageOfFile,
-    PodSecurityLevel,
-    StorageAccountName,
-    Variables,
-)
+from horovodjob_cli.options import ConfigFile, Variables
 from horovodjob_cli.output import yaml_text
+from horovodjob_cli.override_options import with_overrides
 
 app = group("Convert Batch AI's job.json or Kubeflow's MPIJob to YAML.")
 Object = dict[str, Any]
@@ -38,31 +29,16 @@ KUBEFLOW_LABELS = "training.kubeflow.org/"
 
 
 @command(app, "convert")
+@with_overrides(without=("storage_account_key",))
 def convert(
     config_file: ConfigFile,
     name: Annotated[
         str | None,
         typer.Option("--name", "-n", metavar="NAME", help="Name of the job. Default: the MPIJob's, or the file's."),
     ] = None,
-    workspace: Annotated[
-        str | None,
-        typer.Option(
-            "--workspace",
-            "-w",
-            "--namespace",
-            metavar="NAME",
-            help="Namespace. Default: the MPIJob's, or that of kubectl's context.",
-        ),
-    ] = None,
-    experiment: Experiment = None,
-    cluster: Cluster = None,
-    image: ImageOfFile = None,
-    gpus: GpusOfFile = None,
-    pod_security: PodSecurityLevel = None,
-    as_worker: AsWorker = None,
+    *,
+    overrides: Overrides,
     env: Variables = None,
-    nfs_server: FileServers = None,
-    storage_account_name: StorageAccountName = None,
     storage_account_key: Annotated[
         str | None,
         typer.Option(
@@ -74,21 +50,8 @@ def convert(
     ] = None,
 ) -> None:
     """Print the YAML of a job: the Secrets that the file has values for, and the HorovodJob."""
-    overrides = manifests.Overrides(
-        name=name,
-        namespace=workspace,
-        experiment=experiment,
-        pool=cluster,
-        image=image,
-        gpus=gpus,
-        pod_security=pod_security,
-        as_worker=as_worker,
-        storage_account=storage_account_name,
-        storage_key=storage_account_key,
-        nfs_servers=manifests.nfs_servers(nfs_server),
-    )
     objects: list[Object] = []
-    for submission in _converted(config_file, overrides):
+    for submission in _converted(config_file, replace(overrides, name=name, storage_key=storage_account_key)):
         with_variables = manifests.with_variables(submission, env) if submission.job.get("kind") == KIND else submission
         for warning in with_variables.warnings:
             message(f"warning: {warning}")
@@ -96,7 +59,7 @@ def convert(
     sys.stdout.write(yaml_text(objects, width=120))
 
 
-def _converted(path: Path, overrides: manifests.Overrides) -> list[manifests.Submission]:
+def _converted(path: Path, overrides: Overrides) -> list[manifests.Submission]:
     found = [item for document in document_files.documents(path) for item in _items(path, document)]
     if any(map(mpijob.is_mpijob, found)):
         return _mpijobs(path, found, overrides)
@@ -125,7 +88,7 @@ def _items(path: Path, document: Object) -> list[Object]:
     return items
 
 
-def _mpijobs(path: Path, documents: list[Object], overrides: manifests.Overrides) -> list[manifests.Submission]:
+def _mpijobs(path: Path, documents: list[Object], overrides: Overrides) -> list[manifests.Submission]:
     """Each MPIJob as a HorovodJob, and the other objects as they are."""
     count = sum(map(mpijob.is_mpijob, documents))
     if count > 1 and overrides.name is not None:
@@ -149,12 +112,12 @@ def _name_of(document: Object) -> str:
     return f"{document.get('kind', 'an object')} {given.get('name') or given.get('generateName') or 'without a name'}"
 
 
-def _namespace(overrides: manifests.Overrides) -> str | None:
+def _namespace(overrides: Overrides) -> str | None:
     """The namespace of the command line; the output needs none, because kubectl sets it."""
     return kube.resource_name(overrides.namespace, DNS_LABEL_LENGTH) if overrides.namespace is not None else None
 
 
-def _mpijob(path: Path, document: Object, overrides: manifests.Overrides, where: str) -> manifests.Submission:
+def _mpijob(path: Path, document: Object, overrides: Overrides, where: str) -> manifests.Submission:
     try:
         converted = mpijob.convert(
             document,

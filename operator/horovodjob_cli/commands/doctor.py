@@ -3,6 +3,7 @@
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,9 +18,11 @@ from horovodjob.client.diagnosis.cluster_facts import CheckResult, Facts, Forbid
 from horovodjob.client.diagnosis.report import report
 from horovodjob.client.errors import NotFound, UsageError
 from horovodjob.client.jobs import manifests
-from horovodjob_cli import options
+from horovodjob.client.jobs.manifests import Overrides
 from horovodjob_cli.commands import CommandResult, command
+from horovodjob_cli.options import Output, Query
 from horovodjob_cli.output import Format, uses_color
+from horovodjob_cli.override_options import with_overrides
 
 COLUMNS = {"Check": "check", "Result": "result", "Message": "message", "Command": "command"}
 Check = Callable[[Facts], Iterator[CheckResult]]
@@ -49,35 +52,20 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=
 
 
 @command(app, "doctor", table=COLUMNS)
+@with_overrides(without=("experiment", "as_worker", "nfs_server"))
 def doctor(
-    workspace: options.Workspace = None,
+    overrides: Overrides,
     config_file: JobFile = None,
     job: JobName = None,
-    storage_account_name: options.StorageAccountName = None,
-    storage_account_key: options.StorageAccountKey = None,
-    cluster: options.Cluster = None,
-    image: options.ImageOfFile = None,
-    gpus: options.GpusOfFile = None,
-    pod_security: options.PodSecurityLevel = None,
-    output: options.Output = None,
-    query: options.Query = None,
+    output: Output = None,
+    query: Query = None,
 ) -> CommandResult:
     """Report what a job needs and this cluster lacks, each with the command that fixes it.
 
     Without --job or --config-file, assume a job with GPUs and a share on Azure Files. The exit code is 1 if anything
     blocks a job. The options for the job are those of `hvj job create`.
     """
-    overrides = manifests.Overrides(
-        name=job,
-        namespace=workspace,
-        pool=cluster,
-        image=image,
-        gpus=gpus,
-        pod_security=pod_security,
-        storage_account=storage_account_name,
-        storage_key=storage_account_key,
-    )
-    facts = gather_facts(overrides, config_file)
+    facts = gather_facts(replace(overrides, name=job), config_file)
     results = [result for name, check in CHECKS for result in run_check(name, check, facts)]
     results.sort(key=lambda result: SEVERITY.index(result.outcome))
     blocked = any(result.outcome is Outcome.BLOCKS for result in results)
@@ -96,7 +84,7 @@ def run_check(name: str, check: Check, facts: Facts) -> Iterator[CheckResult]:
         yield CheckResult(name, Outcome.NOT_CHECKED, str(error))
 
 
-def gather_facts(overrides: manifests.Overrides, config_file: Path | None) -> Facts:
+def gather_facts(overrides: Overrides, config_file: Path | None) -> Facts:
     """The cluster and the job for the checks. Raises UsageError, NotFound."""
     where = kube.namespace(overrides.namespace)
     document: dict[str, Any] | None = None

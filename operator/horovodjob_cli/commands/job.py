@@ -1,6 +1,7 @@
 """`hvj job`: training jobs."""
 
 import functools
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from horovodjob.client.errors import ClientError, UsageError
 from horovodjob.client.jobs import batchai_records, job_creation, manifests, other_cluster, owned_jobs, termination
 from horovodjob.client.jobs.batchai_records import job_record, record_order
 from horovodjob.client.jobs.job_times import current_time, job_times, last_events
+from horovodjob.client.jobs.manifests import Overrides
 from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob.client.messages import message
 from horovodjob_cli import output
@@ -22,27 +24,20 @@ from horovodjob_cli.commands import JOB_COMMANDS, CommandResult, command, confir
 from horovodjob_cli.display.job_wait import wait_for_end
 from horovodjob_cli.options import (
     AllWorkspaces,
-    AsWorker,
-    Cluster,
     ConfigFile,
     Experiment,
-    FileServers,
-    GpusOfFile,
-    ImageOfFile,
     Interval,
     ListedWorkspace,
     Name,
     NoWait,
-    PodSecurityLevel,
     Quiet,
-    StorageAccountKey,
-    StorageAccountName,
     Timeout,
     Variables,
     WaitStalled,
     Workspace,
     Yes,
 )
+from horovodjob_cli.override_options import with_overrides
 from horovodjob_cli.tables import JOB_DESCRIPTION, JOB_TABLE, JOB_TABLE_OF_ALL_WORKSPACES
 
 app = group("Training jobs, their files, logs and nodes.", JOB_COMMANDS)
@@ -67,20 +62,14 @@ class _CreateCommand(TyperCommand):
 
 
 @command(app, "create", table=JOB_TABLE, cls=_CreateCommand)
+@with_overrides()
 def create(
     config_file: ConfigFile,
     name: Annotated[
         str | None, typer.Option("--name", "-n", metavar="NAME", help="Name of the job, if the file has none.")
     ] = None,
-    cluster: Cluster = None,
-    experiment: Experiment = None,
-    workspace: Workspace = None,
-    storage_account_name: StorageAccountName = None,
-    storage_account_key: StorageAccountKey = None,
-    image: ImageOfFile = None,
-    gpus: GpusOfFile = None,
-    pod_security: PodSecurityLevel = None,
-    as_worker: AsWorker = None,
+    *,
+    overrides: Overrides,
     env: Variables = None,
     queue: Annotated[
         str | None, typer.Option(metavar="NAME", help="LocalQueue of Kueue that admits the job, instead of the file's.")
@@ -88,7 +77,6 @@ def create(
     priority: Annotated[
         str | None, typer.Option(metavar="NAME", help="WorkloadPriorityClass of Kueue, instead of the file's.")
     ] = None,
-    nfs_server: FileServers = None,
     afs_name: Annotated[
         str | None,
         typer.Option(metavar="SHARE", help="Share of the storage account to mount in addition to those of the file."),
@@ -129,35 +117,26 @@ def create(
     owner = owned_jobs.parsed_owner(owner_job, name)
     stalled_seconds = owned_jobs.STALLED_SECONDS if owner else None
     limit = WaitLimit(timeout, waits_for_stalled=wait_stalled, stalled_seconds=stalled_seconds)
-    overrides = manifests.Overrides(
+    named = replace(
+        overrides,
         name=name or (owner.name if owner else None),
-        namespace=workspace,
-        experiment=experiment,
-        pool=cluster,
-        image=image,
-        gpus=gpus,
-        pod_security=pod_security,
-        as_worker=as_worker,
-        storage_account=storage_account_name,
-        storage_key=storage_account_key,
-        nfs_servers=manifests.nfs_servers(nfs_server),
         mounts=CommandLineMounts(afs_name, afs_mount_path, bfs_name, bfs_mount_path, nfs, nfs_mount_path)
         if afs_name or bfs_name or nfs
         else None,
         find_key=lambda account: (
-            job_creation.find_key(account, kube.namespace(workspace)) if dry_run is DryRun.NONE else None
+            job_creation.find_key(account, kube.namespace(overrides.namespace)) if dry_run is DryRun.NONE else None
         ),
     )
 
     def submission() -> manifests.Submission:
-        submitted = manifests.with_variables(manifests.read(config_file, overrides), env)
+        submitted = manifests.with_variables(manifests.read(config_file, named), env)
         submitted = manifests.with_queue(submitted, queue, priority)
         for warning in submitted.warnings:
             message(f"warning: {warning}")
         return submitted
 
     if owner and dry_run is DryRun.NONE:
-        job = owned_jobs.obtain(owner, submission, workspace, limit)
+        job = owned_jobs.obtain(owner, submission, overrides.namespace, limit)
     else:
         submitted = submission()
         if dry_run is not DryRun.CLIENT:
