@@ -26,6 +26,23 @@ def parsed_duration(text: str) -> float:
 
 Name = Annotated[str, typer.Option("--name", "-n", metavar="NAME", help="Name of the resource.", show_default=False)]
 JobName = Annotated[str, typer.Option("--job", "-j", metavar="NAME", help="Name of the job.", show_default=False)]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        *("--namespace", "--workspace", "-w"),
+        metavar="NAME",
+        help="Namespace. Default: that of the kubeconfig's context.",
+    ),
+]
+NamespaceOfFile = Annotated[
+    str | None,
+    typer.Option(
+        *("--namespace", "--workspace", "-w"),
+        metavar="NAME",
+        help="Namespace. Default: the file's, or that of the kubeconfig's context.",
+    ),
+]
+# The same in the commands of Batch AI.
 Workspace = Annotated[
     str | None,
     typer.Option(
@@ -41,14 +58,6 @@ ListedWorkspace = Annotated[
         *("--workspace", "-w", "--namespace", "-n"),
         metavar="NAME",
         help="Namespace. Default: that of the kubeconfig's context.",
-    ),
-]
-NamespaceOfFile = Annotated[
-    str | None,
-    typer.Option(
-        *("--workspace", "-w", "--namespace"),
-        metavar="NAME",
-        help="Namespace. Default: the file's, or that of the kubeconfig's context.",
     ),
 ]
 AllWorkspaces = Annotated[

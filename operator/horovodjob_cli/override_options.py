@@ -23,7 +23,7 @@ from horovodjob_cli.options import (
 def overrides_of(
     cluster: Cluster = None,
     experiment: Experiment = None,
-    workspace: NamespaceOfFile = None,
+    namespace: NamespaceOfFile = None,
     storage_account_name: StorageAccountName = None,
     storage_account_key: StorageAccountKey = None,
     image: ImageOfFile = None,
@@ -34,7 +34,7 @@ def overrides_of(
 ) -> Overrides:
     """What the options replace. Raises UsageError."""
     return Overrides(
-        namespace=workspace,
+        namespace=namespace,
         experiment=experiment,
         pool=cluster,
         image=image,

@@ -138,7 +138,7 @@ def _api_error(error: Any) -> ClientError:
             return ClientError("the cluster does not serve this resource; `hvj doctor` shows what is missing")
         case 404 if namespace := re.fullmatch(r'namespaces "(.+)" not found', message):
             name = namespace[1]
-            return NotFound(f"workspace {name} does not exist; `hvj workspace create -w {name}` creates it")
+            return NotFound(f"namespace {name} does not exist; `hvj workspace create -w {name}` creates it")
         case 404:
             return NotFound(message)
         case 409:

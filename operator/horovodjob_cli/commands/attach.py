@@ -13,7 +13,7 @@ from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob.client.messages import message
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.display.job_output import show_output
-from horovodjob_cli.options import Experiment, Quiet, Raw, Timeout, WaitStalled, Workspace
+from horovodjob_cli.options import Experiment, Namespace, Quiet, Raw, Timeout, WaitStalled
 
 app = group("The output of a job.")
 
@@ -21,7 +21,7 @@ app = group("The output of a job.")
 @command(app, "attach")
 def attach(
     job: Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.", show_default=False)],
-    workspace: Workspace = None,
+    namespace: Namespace = None,
     experiment: Experiment = None,
     quiet: Quiet = False,
     raw: Raw = False,
@@ -32,7 +32,7 @@ def attach(
 
     Ctrl-C leaves the job alone.
     """
-    found = kube.job(job, workspace, experiment)
+    found = kube.job(job, namespace, experiment)
     limit = WaitLimit(timeout, waits_for_stalled=wait_stalled)
     with advice_on_interrupt(found):
         ended = show_output(found, limit, quiet=quiet, raw=raw)
@@ -58,7 +58,7 @@ def advice(job: kube.Object) -> str:
     """The commands for a job that continues."""
     name, namespace = batchai_records.display_name(job), job["metadata"]["namespace"]
     return (
-        f"job {name} continues in workspace {namespace}\n"
+        f"job {name} continues in namespace {namespace}\n"
         f"  hvj attach {name} -w {namespace}            shows its output\n"
         f"  hvj job terminate -n {name} -w {namespace}  ends it and keeps its record\n"
         f"  hvj job delete -n {name} -w {namespace}     ends and deletes it\n"

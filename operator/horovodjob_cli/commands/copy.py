@@ -13,7 +13,7 @@ from horovodjob.client.files import claim_files
 from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob_cli.commands import command
 from horovodjob_cli.display.transfer_bars import TerminalDisplay
-from horovodjob_cli.options import Quiet, Timeout, Workspace
+from horovodjob_cli.options import Namespace, Quiet, Timeout
 from horovodjob_cli.tables import TRANSFER_TABLE
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["--help", "-h"]})
@@ -25,7 +25,7 @@ DRIVE = re.compile(r"[a-z]:[\\/]")
 def cp(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="File or directory, or CLAIM:PATH.")],
     target: Annotated[str, typer.Argument(metavar="TARGET", help="CLAIM:PATH, or a place on this machine.")],
-    workspace: Workspace = None,
+    namespace: Namespace = None,
     image: Annotated[
         str, typer.Option(metavar="IMAGE", help="Image with sh and tar for the pod. Default: that of jobs.")
     ] = "",
@@ -40,10 +40,10 @@ def cp(
     of_source, of_target = on_claim(source), on_claim(target)
     if (of_source is None) is (of_target is None):
         raise UsageError("one of SOURCE and TARGET is on a claim, as CLAIM:PATH, such as training-data:pets")
-    namespace, limit, display = kube.namespace(workspace), WaitLimit(timeout), TerminalDisplay(quiet=quiet)
+    where, limit, display = kube.namespace(namespace), WaitLimit(timeout), TerminalDisplay(quiet=quiet)
     if of_target:
-        return claim_files.upload(*of_target, Path(source), namespace, image, limit, display)
-    return claim_files.download(*(of_source or ("", "")), Path(target), namespace, image, limit, display)
+        return claim_files.upload(*of_target, Path(source), where, image, limit, display)
+    return claim_files.download(*(of_source or ("", "")), Path(target), where, image, limit, display)
 
 
 def on_claim(word: str) -> tuple[str, str] | None:

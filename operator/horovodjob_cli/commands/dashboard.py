@@ -22,10 +22,10 @@ NOTHING: list[str] = []
 
 @command(app, "dashboard")
 def dashboard(
-    workspace: Annotated[
+    namespace: Annotated[
         str | None,
         typer.Option(
-            *("--workspace", "-w", "--namespace", "-n"),
+            *("--namespace", "--workspace", "-w", "-n"),
             metavar="NAME",
             help="Only the jobs of this namespace. Default: of all that you may list.",
         ),
@@ -69,7 +69,7 @@ def dashboard(
             name=name or "",
             cluster=str(kube.active_context().get("cluster", "")),
             client=kube.client(),
-            only=kube.namespace(workspace) if workspace is not None else "",
+            only=kube.namespace(namespace) if namespace is not None else "",
             default=kube.namespace(None),
         )
 

@@ -11,7 +11,7 @@ from horovodjob.client.jobs.logs import Unfinished
 from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.display.line_writer import LineWriter
-from horovodjob_cli.options import Experiment, Raw, Timeout, WaitStalled, Workspace
+from horovodjob_cli.options import Experiment, Namespace, Raw, Timeout, WaitStalled
 
 app = group("Container logs of a job.")
 
@@ -19,7 +19,7 @@ app = group("Container logs of a job.")
 @command(app, "logs")
 def print_logs(
     name: Annotated[str, typer.Option("--name", "-n", "--job", "-j", help="Name of the job.", show_default=False)],
-    workspace: Workspace = None,
+    namespace: Namespace = None,
     experiment: Experiment = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Follow the logs until the job ends, across restarts.")
@@ -33,7 +33,7 @@ def print_logs(
     wait_stalled: WaitStalled = False,
 ) -> None:
     """Print the container logs of launcher and workers."""
-    job = kube.job(name, workspace, experiment)
+    job = kube.job(name, namespace, experiment)
     selection = logs.Selection(role, worker, tail)
     limit = WaitLimit(timeout, waits_for_stalled=wait_stalled)
     writer = LineWriter(raw=raw)

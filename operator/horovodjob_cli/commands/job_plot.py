@@ -12,7 +12,7 @@ from horovodjob.client.errors import ClientError, NotFound, UsageError
 from horovodjob.client.messages import message
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.display import plots
-from horovodjob_cli.options import Experiment, PlotOutput, Workspace
+from horovodjob_cli.options import Experiment, Namespace, PlotOutput
 from horovodjob_cli.output import Format
 
 app = group("Curves of the training of jobs.")
@@ -25,7 +25,7 @@ def plot(
         list[str] | None,
         typer.Option("--metric", "-m", metavar="NAME", help="Metric to plot; repeatable. Default: loss and val_loss."),
     ] = None,
-    workspace: Workspace = None,
+    namespace: Namespace = None,
     experiment: Experiment = None,
     output: PlotOutput = None,
 ) -> Any:
@@ -33,9 +33,9 @@ def plot(
     if bool(jobs) == bool(experiment):
         raise UsageError("name the jobs to plot, or an experiment with -e for all of its jobs")
     if jobs:
-        found = [kube.job(name, workspace) for name in dict.fromkeys(jobs)]
+        found = [kube.job(name, namespace) for name in dict.fromkeys(jobs)]
     else:
-        found = kube.jobs(kube.namespace(workspace), experiment)
+        found = kube.jobs(kube.namespace(namespace), experiment)
     metrics = chosen_metrics(found, metric)
     drawn = [job for job in found if any(training_history.curve(job, name) for name in metrics)]
     if isinstance(output, Format):

@@ -14,7 +14,7 @@ from horovodjob.client.errors import ClientError, to_client_error
 from horovodjob.client.jobs import batchai_records, other_cluster
 from horovodjob.escaping import escaped_output
 from horovodjob_cli.commands import command, group
-from horovodjob_cli.options import Experiment, Workspace
+from horovodjob_cli.options import Experiment, Namespace
 
 COMMAND = ("python3", "-m", "horovodjob_trainer.watch.stacks")
 RANK = re.compile(r"^--- rank (\d+), process \d+(?:, (.*))?\n", re.MULTILINE)
@@ -30,14 +30,14 @@ def stacks(
         list[int] | None,
         typer.Option("--rank", min=0, help="Number of a rank; can be repeated. Default: all.", show_default=False),
     ] = None,
-    workspace: Workspace = None,
+    namespace: Namespace = None,
     experiment: Experiment = None,
 ) -> None:
     """Show the Python stacks of the ranks of a job, without disturbing it: ranks at the same place form a group.
 
     The program must use the trainer or horovodjob_trainer.hvd.
     """
-    job = kube.job(name, workspace, experiment)
+    job = kube.job(name, namespace, experiment)
     pods = [pod for pod in other_cluster.pods(job) if _runs_ranks(job, pod)]
     if not pods:
         state = batchai_records.state(job.get("status", {}))

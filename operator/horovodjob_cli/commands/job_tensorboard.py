@@ -13,7 +13,7 @@ from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob_cli.account_options import with_account
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.display.transfer_bars import TerminalDisplay
-from horovodjob_cli.options import Experiment, Quiet, Workspace, parsed_duration
+from horovodjob_cli.options import Experiment, Namespace, Quiet, parsed_duration
 
 app = group("TensorBoard for a job.")
 DIRECTORY = "tensorboard"  # where the trainer writes event files, beside the log files
@@ -33,7 +33,7 @@ def show(
     ] = None,
     path: Annotated[str | None, typer.Option("--path", "-p", help="Path below the directory.")] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Local port; 0 for any free one.")] = 6006,
-    workspace: Workspace = None,
+    namespace: Namespace = None,
     experiment: Experiment = None,
     timeout: Annotated[
         float | None,
@@ -55,7 +55,7 @@ def show(
     """
     if path is not None and directory_id is None:
         raise UsageError("--path is below a directory; name it with --output-directory-id")
-    job, limit, display = kube.job(name, workspace, experiment), WaitLimit(timeout), TerminalDisplay(quiet=quiet)
+    job, limit, display = kube.job(name, namespace, experiment), WaitLimit(timeout), TerminalDisplay(quiet=quiet)
     if pod := tensorboard.rank_0_pod(job):
         tensorboard.serve_in_pod(job, pod, directory_id, path or "", port, limit)
     elif directory_id is None:

@@ -9,7 +9,7 @@ from horovodjob.client.cluster.cluster_view import warn
 from horovodjob.client.errors import ClientError
 from horovodjob.client.jobs import batchai_records, other_cluster, usage
 from horovodjob_cli.commands import command, group
-from horovodjob_cli.options import Experiment, Workspace
+from horovodjob_cli.options import Experiment, Namespace
 
 app = group("What the ranks of a job use.")
 USAGE_TABLE = {
@@ -26,11 +26,11 @@ USAGE_TABLE = {
 @command(app, "top", table=USAGE_TABLE)
 def top(
     name: Annotated[str, typer.Option("--name", "-n", "--job", "-j", help="Name of the job.", show_default=False)],
-    workspace: Workspace = None,
+    namespace: Namespace = None,
     experiment: Experiment = None,
 ) -> Any:
     """Show processor, memory and GPU use of the ranks of a job, and which GPUs are idle."""
-    job = kube.job(name, workspace, experiment)
+    job = kube.job(name, namespace, experiment)
     pods = [pod for pod in other_cluster.pods(job) if pod.get("status", {}).get("phase") == "Running"]
     if not pods:
         state = batchai_records.state(job.get("status", {}))

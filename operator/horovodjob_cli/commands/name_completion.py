@@ -38,7 +38,7 @@ def _experiment_names(context: typer.Context) -> list[str]:
     return [label for label in labels if label]
 
 
-def _workspace_names(context: typer.Context) -> list[str]:
+def _namespace_names(context: typer.Context) -> list[str]:
     found = kube.core().list_namespace(limit=LIMIT, _request_timeout=TIMEOUT)
     return [namespace.metadata.name for namespace in found.items]
 
@@ -54,7 +54,7 @@ PLAIN = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 BY_GROUP: dict[str, Callable[[typer.Context], list[str]]] = {
     "job": _job_names,
     "experiment": _experiment_names,
-    "workspace": _workspace_names,
+    "workspace": _namespace_names,
     "cluster": _pool_names,
 }
 
@@ -92,13 +92,14 @@ def _given(context: typer.Context, option: str) -> str | None:
 
 
 def _namespace(context: typer.Context) -> str:
-    return kube.namespace(context.params.get("workspace"))
+    return kube.namespace(context.params.get("namespace") or context.params.get("workspace"))
 
 
 COMPLETIONS = {
     "name": _completing(_own_names),
     "job": _completing(_job_names),
     "experiment": _completing(_experiment_names),
-    "workspace": _completing(_workspace_names),
+    "namespace": _completing(_namespace_names),
+    "workspace": _completing(_namespace_names),
     "cluster": _completing(_pool_names),
 }

@@ -32,7 +32,7 @@ from horovodjob_cli.commands.attach import advice, advice_on_interrupt
 from horovodjob_cli.commands.sweep import TABLE, followed
 from horovodjob_cli.display.job_output import show_output
 from horovodjob_cli.display.transfer_bars import TerminalDisplay
-from horovodjob_cli.options import Raw, Timeout, WaitStalled, Workspace
+from horovodjob_cli.options import Namespace, Raw, Timeout, WaitStalled
 from horovodjob_cli.output import yaml_text
 from horovodjob_cli.run_options import with_run_options, with_sweep_options
 
@@ -105,7 +105,7 @@ def run(
     ] = None,
     *,
     settings: SweepOptions,
-    workspace: Workspace = None,
+    namespace: Namespace = None,
     raw: Raw = False,
     timeout: Timeout = None,
     wait_stalled: WaitStalled = False,
@@ -138,7 +138,7 @@ def run(
         message(_command_text(request), end="")
     if local:
         raise typer.Exit(run_here(request, download, display))
-    namespace, limit = kube.namespace(workspace), WaitLimit(timeout, waits_for_stalled=wait_stalled)
+    namespace, limit = kube.namespace(namespace), WaitLimit(timeout, waits_for_stalled=wait_stalled)
     if sweep:
         return _sweep(request, namespace, sweep, settings, limit, display, dry_run=dry_run)
     if settings:
@@ -153,7 +153,7 @@ def run(
             message(advice(job), end="")
         return None
     with advice_on_interrupt(job):
-        display.message(f"created job {batchai_records.display_name(job)} in workspace {namespace}")
+        display.message(f"created job {batchai_records.display_name(job)} in namespace {namespace}")
         ended = show_output(job, limit, quiet=quiet, raw=raw)
     code = batchai_records.exit_code(ended)
     if download and code == 0:

@@ -16,7 +16,7 @@ from horovodjob.sweeps import trials as sweep_trials
 from horovodjob.sweeps.definition import Definition
 from horovodjob.sweeps.trials import State
 from horovodjob_cli.commands import CommandResult, command, group
-from horovodjob_cli.options import Quiet, Timeout, WaitStalled, Workspace
+from horovodjob_cli.options import Namespace, Quiet, Timeout, WaitStalled
 from horovodjob_cli.run_options import with_sweep_options
 
 # The second alternative reads a manifest, which a dry run prints.
@@ -47,7 +47,7 @@ def run(
     name: Annotated[
         str | None, typer.Option("--name", "-n", metavar="NAME", help="Name of the sweep, instead of the file's.")
     ] = None,
-    workspace: Workspace = None,
+    namespace: Namespace = None,
     *,
     settings: SweepOptions,
     timeout: Timeout = None,
@@ -60,7 +60,7 @@ def run(
     A sweep that was interrupted continues. Its options replace what the file has.
     """
     definition = sweep_records.of_file(config_file, name=name, **definition_fields(settings))
-    namespace = kube.namespace(workspace or (definition.job.get("metadata") or {}).get("namespace"))
+    namespace = kube.namespace(namespace or (definition.job.get("metadata") or {}).get("namespace"))
     show = _ignore if quiet else sweeps.to_standard_error
     sweep = sweeps.Sweep(definition, namespace, show, is_new=settings.get("new", False))
     if dry_run:
@@ -74,13 +74,13 @@ def run(
 def resume(
     name: SweepName,
     settings: SweepOptions,
-    workspace: Workspace = None,
+    namespace: Namespace = None,
     timeout: Timeout = None,
     wait_stalled: WaitStalled = False,
     quiet: Quiet = False,
 ) -> Any:
     """Continue a sweep as its jobs record it; needs no file. Another metric is read from the epochs of its jobs."""
-    namespace = kube.namespace(workspace)
+    namespace = kube.namespace(namespace)
     definition = sweep_records.existing(name, namespace, **definition_fields(settings))
     sweep = sweeps.Sweep(definition, namespace, _ignore if quiet else sweeps.to_standard_error)
     return followed(sweep, WaitLimit(timeout, waits_for_stalled=wait_stalled))
@@ -88,9 +88,9 @@ def resume(
 
 @command(app, "show", table=TABLE)
 @with_sweep_options("metric", "goal")
-def show(name: SweepName, settings: SweepOptions, workspace: Workspace = None) -> Any:
+def show(name: SweepName, settings: SweepOptions, namespace: Namespace = None) -> Any:
     """Show the trials of a sweep."""
-    jobs = sweep_records.jobs_of(name, kube.namespace(workspace))
+    jobs = sweep_records.jobs_of(name, kube.namespace(namespace))
     definition = sweep_records.of_jobs(name, jobs, **definition_fields(settings))
     trials = sweep_records.trials_of(jobs, definition)
     setups = dict.fromkeys(trial.setup for trial in trials.values())
@@ -117,9 +117,9 @@ def _summary(trials: Mapping[int, sweep_trials.Trial], definition: Definition, m
 
 @command(app, "best", table=TABLE)
 @with_sweep_options("metric", "goal")
-def best(name: SweepName, settings: SweepOptions, workspace: Workspace = None) -> Any:
+def best(name: SweepName, settings: SweepOptions, namespace: Namespace = None) -> Any:
     """Show the best trial of a sweep, of those with the newest code, image and settings."""
-    jobs = sweep_records.jobs_of(name, kube.namespace(workspace))
+    jobs = sweep_records.jobs_of(name, kube.namespace(namespace))
     definition = sweep_records.of_jobs(name, jobs, **definition_fields(settings))
     trials = sweep_records.trials_of(jobs, definition)
     own = sweep_records.compared(trials, definition)

@@ -135,7 +135,7 @@ def test_errors_are_one_sentence_and_clients_of_several_clusters_work_side_by_si
     cluster: ClusterState, tmp_path: Path
 ) -> None:
     client = Client()
-    with pytest.raises(NotFound, match=r"^job missing does not exist in workspace .*; see `hvj job list`$"):
+    with pytest.raises(NotFound, match=r"^job missing does not exist in namespace .*; see `hvj job list`$"):
         client.get("missing")
     with pytest.raises(UsageError, match=r"the script missing\.py is not a file of the directory"):
         client.run("missing.py", workdir=tmp_path)

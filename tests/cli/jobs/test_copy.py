@@ -112,7 +112,7 @@ def test_a_wrong_place_is_refused_before_a_pod_is_created(hvj: Hvj, claim: Path,
         (("data:a", "data:b"), 2, "one of SOURCE and TARGET is on a claim, as CLAIM:PATH"),
         (("missing", "data:a"), 2, "missing does not exist on this machine"),
         (("data:../a", "b"), 2, "a path on a claim has no `..`"),
-        (("other:a", "b"), 3, "claim other does not exist in workspace"),
+        (("other:a", "b"), 3, "claim other does not exist in namespace"),
     ):
         done = hvj("cp", *words)
         assert (done.code, sentence in done.stderr, done.stderr.count("\n")) == (code, True, 1), done.stderr

@@ -153,7 +153,7 @@ def test_secrets_of_the_file_are_created_with_the_job_or_not_at_all(
     (owner,) = cluster.api.get(path)["metadata"]["ownerReferences"]
     assert owner["name"] == "train"
     again = hvj("job", "create", "-f", yaml_file(tmp_path / "job.yaml", manifest()))
-    words = f"error: job train exists in workspace {cluster.namespace}; delete it or choose another name\n"
+    words = f"error: job train exists in namespace {cluster.namespace}; delete it or choose another name\n"
     assert (again.code, again.stderr) == (1, words)
 
 
@@ -179,7 +179,7 @@ def test_a_dry_run_prints_the_resource_in_its_namespace_and_creates_nothing(
     assert hvj(*create, "-w", cluster.namespace).data == cluster.namespace
     assert cluster.api.get(cluster.jobs)["items"] == []
     done = hvj(*create[:4], "-w", "nowhere")
-    words = "error: workspace nowhere does not exist; `hvj workspace create -w nowhere` creates it\n"
+    words = "error: namespace nowhere does not exist; `hvj workspace create -w nowhere` creates it\n"
     assert (done.code, done.stderr) == (3, words)
 
 

@@ -122,7 +122,7 @@ def set_default(cluster: ClusterState, operator: Object, variable: Object) -> No
 def test_a_job_without_any_image_is_refused_before_it_is_created(
     hvj: Hvj, cluster: ClusterState, operator: Object
 ) -> None:
-    words = f"neither the operator nor workspace {cluster.namespace} has a default image: use --image"
+    words = f"neither the operator nor namespace {cluster.namespace} has a default image: use --image"
     for command in (("run", "train.py"), ("run", "--sweep", "lr=0.1,0.2", "train.py")):
         done = hvj(*command)
         assert (done.code, words in done.stderr, done.stderr.count("\n")) == (1, True, 1), done.stderr
@@ -186,7 +186,7 @@ def test_an_unbound_claim_says_why_while_a_command_waits_and_a_missing_one_is_an
     assert (done.code, words in done.stderr) == (5, True), done.stderr
     with pytest.raises(TimedOut, match="did not start within 1 s"):
         Client().run("train.py", claim="data", image="trainer:1", timeout=1, quiet=True)
-    words = f"claim missing does not exist in workspace {cluster.namespace}"
+    words = f"claim missing does not exist in namespace {cluster.namespace}"
     mount = ("--mount", "missing=/data", "--image", "trainer:1")
     for command in (("run", *mount, "train.py"), ("run", *mount, "--sweep", "lr=0.1,0.2", "train.py")):
         done = hvj(*command)
@@ -225,8 +225,8 @@ def test_a_queue_that_does_not_exist_is_an_error_before_anything_is_created(
     remove_definitions(cluster.api)
     refused(": the cluster has no Kueue; run the job without a queue")
     with contextlib.closing(Kueue(cluster.api, "default", {})):
-        refused(f" in workspace {cluster.namespace}; it has none")
-        with pytest.raises(NotFound, match=f"queue {QUEUE} does not exist in workspace"):
+        refused(f" in namespace {cluster.namespace}; it has none")
+        with pytest.raises(NotFound, match=f"queue {QUEUE} does not exist in namespace"):
             Client().sweep(Path("queued-sweep.yaml"))
     with contextlib.closing(Kueue(cluster.api, cluster.namespace, {})):
         assert [hvj(*command).code for command in in_queue] == [0, 0, 0, 5, 5]

@@ -66,7 +66,7 @@ def test_a_mistyped_workspace_is_an_error_with_similar_names(hvj: Hvj, workspace
     for command in (("list",), ("show", "-n", "train")):
         done = hvj("job", *command, "-w", f"{workspace}x")
         assert (done.code, done.stdout) == (3, "")
-        assert done.stderr.startswith(f"error: workspace {workspace}x does not exist; similar names are {workspace}")
+        assert done.stderr.startswith(f"error: namespace {workspace}x does not exist; similar names are {workspace}")
 
 
 def test_the_record_has_the_fields_of_batch_ai(hvj: Hvj, cluster: ClusterState) -> None:
@@ -117,7 +117,7 @@ def test_a_job_that_does_not_exist_is_not_found(hvj: Hvj, cluster: ClusterState)
         ("job", "node", "exec", "-j", "none", "--", "true"),
     ):
         done = hvj(*command)
-        words = f"error: job none does not exist in workspace {cluster.namespace}; see `hvj job list`\n"
+        words = f"error: job none does not exist in namespace {cluster.namespace}; see `hvj job list`\n"
         assert (done.code, done.stdout, done.stderr) == (3, "", words), command
     cluster.create(labels={LABEL: "cifar"})
     assert [hvj("job", "show", "-n", "train", "-e", name).code for name in ("cifar", "other")] == [0, 3]

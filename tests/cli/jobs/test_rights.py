@@ -168,7 +168,7 @@ def test_what_was_done_before_a_right_was_missing_is_named(
     account.may_all_but(*JOBS, "watch")
     done = hvj(*RUN, "--name", "followed", "train.py")
     assert (done.code, 'cannot watch resource "horovodjobs"' in done.stderr) == (1, True), done.stderr
-    assert f"job followed continues in workspace {cluster.namespace}\n" in done.stderr
+    assert f"job followed continues in namespace {cluster.namespace}\n" in done.stderr
     assert cluster.api.get(f"{cluster.jobs}/followed")
 
     account.may_all_but("", "configmaps", "patch")
@@ -181,7 +181,7 @@ def test_what_was_done_before_a_right_was_missing_is_named(
         account.may_all_but(*right)
         done = hvj("job", "delete", "-y", "-n", name)
         assert (done.code, done.stdout, cluster.api.find(f"{cluster.jobs}/{name}")) == (0, "", None)
-        assert (done.stderr.count("\n"), f"you may not list and watch {kind} in workspace" in done.stderr) == (1, True)
+        assert (done.stderr.count("\n"), f"you may not list and watch {kind} in namespace" in done.stderr) == (1, True)
 
 
 @pytest.fixture

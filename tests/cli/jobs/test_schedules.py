@@ -222,7 +222,7 @@ def test_a_run_whose_training_fails_is_refused_or_is_deleted_fails_and_is_not_re
     with started(schedule, jobs[-1]) as (process, pod, _):
         code, error = failed(schedule, jobs[-1], pod, process)
     assert code == 1
-    assert f"job {name} exists in workspace {schedule.namespace} and does not belong to Job {name}" in error
+    assert f"job {name} exists in namespace {schedule.namespace} and does not belong to Job {name}" in error
     assert [each["metadata"]["uid"] for each in trainings(schedule, name)] == [stranger["metadata"]["uid"]]
 
     schedule.file.write_text(schedule.file.read_text().replace("replicas: 2", "replicas: 0"))

@@ -35,7 +35,7 @@ def test_an_interrupt_ends_the_wait_and_does_not_change_the_job_and_a_deletion_i
         assert (process.communicate(), process.returncode) == (("", "\n"), 130)
         assert cluster.api.get(f"{cluster.jobs}/train")["status"]["phase"] == "Running"
         cluster.api.delete(f"{cluster.jobs}/train")
-        words = f"error: job train was deleted from workspace {cluster.namespace}\n"
+        words = f"error: job train was deleted from namespace {cluster.namespace}\n"
         assert (other.communicate()[1], other.returncode) == (words, 3)
 
 

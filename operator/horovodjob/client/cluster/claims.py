@@ -26,7 +26,7 @@ def check_claims(names: Sequence[str], namespace: str) -> None:
         except ApiException as error:
             if error.status == 404:
                 raise NotFound(
-                    f"claim {name} does not exist in workspace {namespace}; see `kubectl get pvc -n {namespace}`"
+                    f"claim {name} does not exist in namespace {namespace}; see `kubectl get pvc -n {namespace}`"
                 ) from None
 
 

@@ -67,7 +67,7 @@ class View:
         return self.record(name, nodes)
 
     def pool_or_queue_record(self, name: str, selector: str | None) -> Object:
-        """The record of a pool, or else of a queue of Kueue in the workspace. Raises NotFound, ApiException."""
+        """The record of a pool, or else of a queue of Kueue in the namespace. Raises NotFound, ApiException."""
         is_pool = name in node_pools.pools(self.nodes).keys() | self.azure.pools.keys()
         queue = None if is_pool or selector else self._queue(name)
         return self.queue_record(queue) if queue else self.named_record(name, selector)
@@ -109,7 +109,7 @@ class View:
         return record | {"allocationState": "resizing" if is_resizing else "steady", "queue": place}
 
     def node_records(self, name: str, selector: str | None) -> list[Object]:
-        """The nodes of a pool or a selector; without the right to list nodes, those with pods of the workspace."""
+        """The nodes of a pool or a selector; without the right to list nodes, those with pods of the namespace."""
         if not self.sees_nodes:
             unknown = {"state": None, "gpus": None}
             nodes = [_node_of(pod) for pod in self.pods if pod["spec"].get("nodeName")]

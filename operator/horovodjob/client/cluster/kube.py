@@ -147,11 +147,11 @@ def job(name: str, in_namespace: str | None, experiment: str | None = None) -> O
     where = namespace(in_namespace)
     found = find_job(resource_name(name), where)
     if found is None:
-        check_workspace(where)
+        check_namespace(where)
     if found is None or not has_name(found, name):
-        raise NotFound(f"job {name} does not exist in workspace {where}; see `hvj job list`")
+        raise NotFound(f"job {name} does not exist in namespace {where}; see `hvj job list`")
     if experiment and found["metadata"].get("labels", {}).get(LABEL_EXPERIMENT) != names.label_value(experiment):
-        raise NotFound(f"job {name} of workspace {where} is not in experiment {experiment}; see `hvj job list`")
+        raise NotFound(f"job {name} of namespace {where} is not in experiment {experiment}; see `hvj job list`")
     return found
 
 
@@ -210,10 +210,10 @@ def each_job(namespace: str | None, experiment: str | None = None) -> Iterator[O
         if not selection["_continue"]:
             break
     if is_empty and namespace is not None:
-        check_workspace(namespace)
+        check_namespace(namespace)
 
 
-def check_workspace(namespace: str) -> None:
+def check_namespace(namespace: str) -> None:
     """Raises NotFound, with similar names, if the namespace does not exist and the user may see this."""
     from difflib import get_close_matches
 
@@ -233,7 +233,7 @@ def check_workspace(namespace: str) -> None:
     similar = get_close_matches(namespace, existing, n=3)
     hint = f"similar names are {', '.join(similar)}" if similar else "see `kubectl get namespaces`"
     create = f"`hvj workspace create -w {namespace}` creates it"
-    raise NotFound(f"workspace {namespace} does not exist; {hint}; {create}")
+    raise NotFound(f"namespace {namespace} does not exist; {hint}; {create}")
 
 
 def events(object_: Object) -> list[Object] | None:

@@ -102,7 +102,7 @@ def check_queue(name: str, namespace: str) -> None:
     names = sorted(each["metadata"]["name"] for each in (queues or {}).get("items", ()))
     if name not in names:
         known = f"its queues are {', '.join(names)}" if names else "it has none"
-        raise NotFound(f"queue {name} does not exist in workspace {namespace}; {known}")
+        raise NotFound(f"queue {name} does not exist in namespace {namespace}; {known}")
 
 
 def local_queues(namespace: str = "") -> list[Object]:

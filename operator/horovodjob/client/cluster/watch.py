@@ -32,7 +32,7 @@ def job_versions(job: Object) -> Iterator[Object]:
     yield job
     for change, version in changes(kube.custom().list_namespaced_custom_object, selection, job):
         if change == "DELETED":
-            raise NotFound(f"job {name} was deleted from workspace {namespace}")
+            raise NotFound(f"job {name} was deleted from namespace {namespace}")
         if change != SYNCED:
             yield version
 
@@ -60,7 +60,7 @@ def wait_for_deletion(job: Object, check: Check = lambda: None) -> None:
             raise
         message(
             f"the deletion of job {metadata['name']} is requested, and its end is not waited for: you may not list and "
-            f"watch {kind} in workspace {metadata['namespace']}"
+            f"watch {kind} in namespace {metadata['namespace']}"
         )
 
 

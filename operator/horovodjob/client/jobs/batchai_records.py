@@ -54,7 +54,7 @@ def job_record(job: Object) -> Object:
 
 
 def record_order(record: Object) -> tuple[str, str, str]:
-    """What sorts records of jobs by workspace and age, the oldest first."""
+    """What sorts records of jobs by namespace and age, the oldest first."""
     return record["workspace"], record["creationTime"], record["resourceName"]
 
 

@@ -28,7 +28,7 @@ def check(submission: Submission) -> None:
         name, other = batchai_records.display_name(job), batchai_records.display_name(existing)
         if name == other:
             raise ClientError(
-                f"job {name} exists in workspace {metadata['namespace']}; delete it or choose another name"
+                f"job {name} exists in namespace {metadata['namespace']}; delete it or choose another name"
             )
         raise ClientError(
             f"job {name} has the Kubernetes name {metadata['name']}, which job {other} already has; choose another name"

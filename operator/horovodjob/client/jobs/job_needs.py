@@ -19,7 +19,7 @@ def check(job: Object) -> None:
     gpus = spec.get("worker", {}).get("gpus", 1)
     if not spec.get("image") and is_managed_by_operator(spec) and default_image(namespace, gpus) == "":
         raise ClientError(
-            f"the job has no image, and neither the operator nor workspace {namespace} has a default image: use "
+            f"the job has no image, and neither the operator nor namespace {namespace} has a default image: use "
             "`image=`, or set spec.image"
         )
     check_claims(claim_names(spec.get("volumes", ())), namespace)

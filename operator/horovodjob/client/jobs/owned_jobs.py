@@ -38,7 +38,7 @@ def parsed_owner(option: str | None, name: str | None) -> Owner | None:
         raise UsageError("`owner_job=` also names the job: remove `name=`")
     name, _, uid = option.partition("/")
     if not (name and uid) or "/" in uid:
-        raise UsageError(f"`owner_job=` {option!r} must be NAME/UID of a Job of Kubernetes in the workspace")
+        raise UsageError(f"`owner_job=` {option!r} must be NAME/UID of a Job of Kubernetes in the namespace")
     return Owner(name, uid)
 
 
@@ -104,7 +104,7 @@ def _existing(owner: Owner, namespace: str | None) -> Object | None:
     found = kube.find_job(name, namespace)
     if found and not any(each["uid"] == owner.uid for each in found["metadata"].get("ownerReferences") or ()):
         raise ClientError(
-            f"job {name} exists in workspace {namespace} and does not belong to Job {owner.name} with UID {owner.uid}; "
+            f"job {name} exists in namespace {namespace} and does not belong to Job {owner.name} with UID {owner.uid}; "
             "delete it, or give the Job another name"
         )
     return found

@@ -120,7 +120,7 @@ class Sweep:
         differing = ", ".join(self.definition.differences(sweep_records.definition_of([newest])))
         name = self.definition.name
         raise UsageError(
-            f"sweep {name} exists in workspace {self._namespace} with another {differing}: add `new=` to try all "
+            f"sweep {name} exists in namespace {self._namespace} with another {differing}: add `new=` to try all "
             "again, apart from its trials, or choose another name"
         )
 

@@ -26,7 +26,7 @@ def jobs_of(name: str, namespace: str) -> list[Object]:
     listed = kube.custom().list_namespaced_custom_object(**selection(name, namespace))
     jobs = [job for job in listed["items"] if is_trial(job)]
     if not jobs:
-        raise NotFound(f"sweep {name} has no job in workspace {namespace}; see `hvj experiment list`")
+        raise NotFound(f"sweep {name} has no job in namespace {namespace}; see `hvj experiment list`")
     return sorted(jobs, key=lambda job: (job["metadata"]["creationTimestamp"], len(job["metadata"]["name"])))
 
 
