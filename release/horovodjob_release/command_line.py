@@ -9,9 +9,8 @@ from pathlib import Path
 
 from horovodjob_release.changelog import notes
 from horovodjob_release.errors import ReleaseError
-from horovodjob_release.images import ROLES
+from horovodjob_release.images import ROLES, image_digest
 from horovodjob_release.publication import Publication
-from horovodjob_release.reproduction import image_digest
 from horovodjob_release.steps import build_release
 from horovodjob_release.version import project_version, set_version
 from localcluster.errors import ClusterError

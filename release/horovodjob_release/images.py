@@ -1,7 +1,13 @@
-"""The images of a release: built, checked, and described."""
+"""The images of a release: built, checked and described, and built once more for comparison."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +48,24 @@ def release_images(root: Path, target: Path, publication: Publication) -> list[R
         _released(role, Path(str(image.archive)), image_name(publication.registry, role, version), target, labels)
         for role, image in zip(ROLES, build(list(ROLES)), strict=True)
     ]
+
+
+def image_digest(root: Path, role: str, publication: Publication, cache: Path | None = None) -> str:
+    """The digest of an image that is built without anything of earlier builds; that of the release must be the same."""
+    with contextlib.ExitStack() as stack:
+        folder = cache or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="horovodjob-")))
+        done = subprocess.run(
+            [sys.executable, str(root / "localcluster/images"), "build", role],
+            env={**os.environ, "HOROVODJOB_CACHE": str(folder.absolute())},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise ReleaseError(f"the image {role} cannot be built; the reason is above")
+        archive = Path(json.loads(done.stdout)[role]["archive"])
+        name = image_name("", role, project_version(root))  # no part of the digest
+        return write_oci_archive(archive, name, archive.with_suffix(".oci"), image_labels(root, publication))
 
 
 def obstacles(packages: list[Package]) -> list[str]:

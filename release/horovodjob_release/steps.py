@@ -17,14 +17,23 @@ from horovodjob_release.distributions import build_distributions, required_packa
 from horovodjob_release.errors import ReleaseError
 from horovodjob_release.images import ReleasedImage, release_images
 from horovodjob_release.install import package_charts, write_manifests
+from horovodjob_release.packages import Package
 from horovodjob_release.publication import Publication
-from horovodjob_release.report import licence_report
 from horovodjob_release.sbom import bill_of_materials, distribution_component, image_component
 from horovodjob_release.version import project_version
 
 STARTED = time.monotonic()
 # GitHub accepts files of less than 2 GiB.
 MAXIMUM_BYTES = 2 * 1024**3
+LICENCES = """\
+# Licences of what {name} contains
+
+The texts are in the image, in `/usr/share/doc/*/copyright` and `*.dist-info`.
+
+| package | version | from | licences |
+| --- | --- | --- | --- |
+"""
+ORIGINS = {"deb": "Debian", "pypi": "PyPI"}
 
 
 def build_release(root: Path, dist: Path, publication: Publication) -> None:
@@ -57,6 +66,16 @@ def check_sizes(dist: Path) -> None:
     for path in dist.iterdir():
         if (size := path.stat().st_size) >= MAXIMUM_BYTES:
             raise ReleaseError(f"{path.name} has {size} bytes, and a release has files of less than {MAXIMUM_BYTES}")
+
+
+def licence_report(name: str, packages: list[Package]) -> str:
+    """A page with each package of an image, its version and its licences."""
+    rows = [
+        f"| {package.name} | {package.version} | {ORIGINS[package.kind]} "
+        f"| {', '.join(package.licences) or 'see its copyright file'} |\n"
+        for package in packages
+    ]
+    return LICENCES.format(name=name) + "".join(rows)
 
 
 def _describe_wheel(wheel: Path, root: Path, dist: Path, version: str) -> None:

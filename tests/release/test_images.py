@@ -17,8 +17,8 @@ from horovodjob_release.images import obstacles
 from horovodjob_release.oci import write_oci_archive
 from horovodjob_release.packages import Package, image_packages
 from horovodjob_release.publication import Publication, image_labels
-from horovodjob_release.report import licence_report
 from horovodjob_release.sbom import bill_of_materials, components, image_component
+from horovodjob_release.steps import licence_report
 from horovodjob_release.version import project_version
 from release.image import read
 from support.api_client import ROOT
