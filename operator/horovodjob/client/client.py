@@ -20,7 +20,7 @@ from horovodjob.client.cluster.watch import wait_for_deletion
 from horovodjob.client.errors import UsageError, translated
 from horovodjob.client.files.file_transfers import download_to
 from horovodjob.client.files.job_files import STDOUTERR, open_directory
-from horovodjob.client.jobs import batchai_records, job_needs, logs, sweep_records, termination
+from horovodjob.client.jobs import batchai_records, job_creation, logs, sweep_records, termination
 from horovodjob.client.jobs import sweep as sweeps
 from horovodjob.client.jobs.logs import Line
 from horovodjob.client.jobs.wait_limit import WaitLimit, limited_versions
@@ -243,7 +243,7 @@ class Client:
                 raise UsageError("a sweep of a program needs parameters, such as parameters={'lr': 'log:1e-4:1e-1'}")
             definition, is_new = self._definition(sweep, settings), settings.get("new", False)
             running = sweeps.Sweep(definition, self.namespace, show, is_new=is_new)
-            job_needs.check(running.first_job())
+            job_creation.check_needs(running.first_job())
             running.run(limit)
             return running.complete()
         if sweep is not None and not isinstance(sweep, str) and not callable(sweep):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from horovodjob.client.cluster import kube
-from horovodjob.client.jobs import job_needs, sweep_records
+from horovodjob.client.jobs import job_creation, sweep_records
 from horovodjob.client.jobs import sweep as sweeps
 from horovodjob.client.jobs.wait_limit import WaitLimit
 from horovodjob.client.messages import message
@@ -65,7 +65,7 @@ def run(
     sweep = sweeps.Sweep(definition, namespace, show, is_new=settings.get("new", False))
     if dry_run:
         return sweep.first_job()
-    job_needs.check(sweep.first_job())
+    job_creation.check_needs(sweep.first_job())
     return followed(sweep, WaitLimit(timeout, waits_for_stalled=wait_stalled))
 
 

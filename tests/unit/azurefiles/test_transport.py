@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import requests.utils
 
-from horovodjob.azurefiles.transport import new_transport
+from horovodjob.azurefiles.share import new_transport
 
 FILES = "https://acc.file.core.windows.net/share/"
 ASKED = {"stream": True, "verify": True, "cert": None}

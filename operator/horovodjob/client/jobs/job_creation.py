@@ -6,11 +6,15 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from horovodjob.api.constants import API_VERSION, KIND
+from horovodjob.api.constants import API_VERSION, KIND, LABEL_QUEUE
+from horovodjob.api.managed_by import is_managed_by_operator
 from horovodjob.api.storage_account import key_secret_name
 from horovodjob.client.cluster import kube
+from horovodjob.client.cluster.claims import check_claims, claim_names
+from horovodjob.client.cluster.default_image import default_image
+from horovodjob.client.cluster.queues import check_queue
 from horovodjob.client.errors import ClientError, to_client_error
-from horovodjob.client.jobs import batchai_records, job_needs
+from horovodjob.client.jobs import batchai_records
 from horovodjob.client.jobs.manifests import Submission
 from horovodjob.client.messages import message
 
@@ -40,7 +44,7 @@ def validate(submission: Submission) -> None:
     """Validate all objects with the API server without creating them; existing ones are valid. Raises ClientError."""
     from kubernetes.client import ApiException
 
-    job_needs.check(submission.job)
+    check_needs(submission.job)
     try:
         kube.create_job(submission.job, dry_run=True)
     except ApiException as error:
@@ -49,6 +53,21 @@ def validate(submission: Submission) -> None:
     for each in (*submission.secrets, *submission.config_maps):
         if not _created(each, dry_run="All") and each["kind"] == "Secret" and (found := _existing(each)):
             _check_values(each, found)
+
+
+def check_needs(job: Object) -> None:
+    """Raises ClientError for a missing image, claim or queue. What the user may not read is not checked."""
+    metadata, spec = job["metadata"], job["spec"]
+    namespace = metadata["namespace"]
+    gpus = spec.get("worker", {}).get("gpus", 1)
+    if not spec.get("image") and is_managed_by_operator(spec) and default_image(namespace, gpus) == "":
+        raise ClientError(
+            f"the job has no image, and neither the operator nor namespace {namespace} has a default image: use "
+            "`image=`, or set spec.image"
+        )
+    check_claims(claim_names(spec.get("volumes", ())), namespace)
+    if queue := (metadata.get("labels") or {}).get(LABEL_QUEUE):
+        check_queue(str(queue), namespace)
 
 
 def create(submission: Submission) -> Object:
