@@ -18,7 +18,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def job_metadata(top: Node, name: str | None, namespace: str | None, experiment: str | None) -> dict[str, Any]:
-    """The metadata of the HorovodJob; a generated name stays one, unless `name` is given."""
+    """The metadata of the HorovodJob. generateName is kept if neither `name` nor the MPIJob gives a name."""
     given = top.child("metadata") or Node({}, "metadata", top.notes)
     metadata = _name(given, name)
     if (where := namespace if namespace is not None else given.text("namespace")) is not None:

@@ -113,7 +113,10 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
 
 
 def _advanced(sampler: Component | None, trials: int) -> Component | None:
-    """The sampler of a study with this many trials: the same seed would repeat the values of its first ones."""
+    """The sampler with its seed shifted by the number of trials.
+
+    With the same seed, a continued study would draw its first values again.
+    """
     if sampler is None or not isinstance(sampler.options.get("seed"), int):
         return sampler
     options: Mapping[str, Any] = {**sampler.options, "seed": sampler.options["seed"] + trials}

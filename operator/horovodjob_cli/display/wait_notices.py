@@ -1,4 +1,4 @@
-"""What a wait says by itself after some seconds: why claims are not bound, and that no operator has seen the job."""
+"""Notices of a command that waits: claims that are not bound, and a job that no operator has seen."""
 
 import time
 from collections.abc import Callable

@@ -76,5 +76,5 @@ async def _versions(request: web.Request, key: Key | None) -> AsyncIterator[str]
             async with asyncio.timeout(viewer.review_seconds):
                 version = await feed.wait_for_change(version, key)
         except TimeoutError:
-            pass  # Ages and durations have changed, and what acts on the jobs may have.
+            pass  # Ages and durations have changed, and the operator may have started or stopped.
         yield str(version)

@@ -1,4 +1,4 @@
-"""What the checks read, the objects that the user may read and the job to check for, and what they return."""
+"""What checks read and return: objects that the user may read, the job to check for, and results."""
 
 import functools
 import json

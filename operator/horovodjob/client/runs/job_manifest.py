@@ -34,7 +34,10 @@ INTERPRETERS = {".py": "python3", ".sh": "sh"}
 
 @dataclass(frozen=True, slots=True)
 class RunSubmission(Submission):
-    """A job whose directory is on a volume, if it has a tree, which must be there before the job."""
+    """A job and what `hvj run` must send first.
+
+    With a `tree`, the directory is on a volume and arrives before the job.
+    """
 
     tree: FileTree | None = None
     left_out: tuple[str, ...] = ()
