@@ -54,7 +54,7 @@ class Node:
         return value if value == "" else self.text(key)
 
     def required_text(self, key: str) -> str | None:
-        """The same as text(), where it must not be absent."""
+        """The same as text(); an absent or empty one is a problem."""
         if self.value.get(key) in (None, ""):
             self.notes.refuse(self.at(key), "is missing: add it")
         return self.text(key)

@@ -104,7 +104,7 @@ def parse_mpirun(words: Sequence[str]) -> Mpirun | None:
 
 
 def take_parameter(variable: str, value: str, parsed: Mpirun) -> bool:
-    """Makes an option of a variable of Open MPI that the operator sets itself; whether it is one."""
+    """Reads a variable of Open MPI that the operator sets itself as an option. Returns whether it is one."""
     match = PARAMETER_VARIABLE.fullmatch(variable)
     return match is not None and _take("mca", "-mca", [match[1], value], parsed, is_horovodrun=False)
 
@@ -119,7 +119,7 @@ def without_interface_exclusions(words: Sequence[str]) -> list[str]:
 
 
 def _take(name: str, option: str, rest: list[str], parsed: Mpirun, *, is_horovodrun: bool) -> bool:
-    """Moves the values of one option out of `rest`; whether the option is known and has them."""
+    """Moves the values of one option out of `rest`. Returns whether the option is known and has them."""
     counts = _value_count(name, is_horovodrun=is_horovodrun)
     if counts is None or len(rest) < counts:
         return False

@@ -27,7 +27,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """The line of a job; of grade 0 is the best fifth."""
+    """The line of a job; grade 0 is the best fifth of the jobs."""
 
     name: str
     points: str
@@ -37,7 +37,7 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """The picture, with the best line last, which is above the others."""
+    """The picture. The best line is the last, so it is drawn above the others."""
 
     axes: Sequence[Axis]
     lines: Sequence[JobLine]

@@ -11,7 +11,7 @@ from horovodjob.client.cluster import kube
 from horovodjob.client.errors import ClientError, translated
 from horovodjob_dashboard.job_feed import JobFeed
 
-# How long an answer of the API server about a viewer's rights is valid for a watch that others may have made.
+# For so long, an answer of the API server about a viewer's right is valid, also for a watch that others have opened.
 REVIEW_SECONDS = 30.0
 # A viewer without an open page for this long has left.
 ABSENT_SECONDS = 300

@@ -1,4 +1,4 @@
-"""The archive for clusters without a way out: images, charts, manifests, and how they are installed."""
+"""The archive for air-gapped clusters: images, charts, manifests, and how they are installed."""
 
 from __future__ import annotations
 

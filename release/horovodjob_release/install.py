@@ -20,7 +20,7 @@ from localcluster.settings import cache_directory
 CHARTS = ("charts/horovodjob-operator", "charts/horovodjob")
 HELM, KUBECTL = "helm4", "kubectl"
 KUSTOMIZED = re.compile(rf"^  - name: ({REPOSITORY}/\w+)$", re.MULTILINE)
-# Generators, and samples of the tests.
+# Generators of manifests, and data of tests.
 NOT_RELEASED = shutil.ignore_patterns("generate.py", "*.template.yaml", "*_test.yaml", "__pycache__", "testdata")
 # What Chart.yaml has in the place of the registry and of the project.
 EXAMPLE_REGISTRY, EXAMPLE_PROJECT = "example.azurecr.io", "OWNER/REPOSITORY"

@@ -1,4 +1,4 @@
-"""Several files, and several blocks of each, at the same time."""
+"""Threads that transfer several files, and several blocks of each, at the same time."""
 
 import threading
 from collections.abc import Callable, Iterable

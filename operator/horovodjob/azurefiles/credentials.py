@@ -54,7 +54,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of the command line."""
+    """The storage account that the user names, and credentials for it."""
 
     account: str | None = None
     key: str | None = field(default=None, repr=False)

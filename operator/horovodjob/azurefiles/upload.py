@@ -64,7 +64,7 @@ def upload_contents(
 
 
 def _contents(share: Share, directory: str) -> dict[str, str]:
-    """In which directory below `directory` each of its files is: empty for itself. Creates it if it is missing."""
+    """The batch of each file in the directory, empty for a file of none. Creates the directory if it is missing."""
     try:
         entries = share.entries(directory)
     except DirectoryNotFound:
@@ -79,7 +79,7 @@ def _contents(share: Share, directory: str) -> dict[str, str]:
 
 
 def _upload_batch(share: Share, directory: str, sources: Mapping[str, Path], progress: Progress) -> str:
-    """Upload files to a new directory, which gets its name, the result, when all of them are complete."""
+    """Upload files to a new directory, which is renamed when all of them are complete. Returns its final name."""
     name = secrets.token_hex(8)
     temporary = joined(directory, _temporary(name))
     share.create_directory(temporary)

@@ -41,7 +41,7 @@ def attach(
 
 @contextlib.contextmanager
 def advice_on_interrupt(job: kube.Object) -> Iterator[None]:
-    """At the end of a wait before that of the job, prints how to attach to the job, terminate and delete it."""
+    """If an error or Ctrl-C ends the block, prints the commands that attach to the job, terminate and delete it."""
     try:
         yield
     except (NotFound, BrokenPipeError):  # the job was deleted, or nobody reads

@@ -121,14 +121,14 @@ def _shown(settings: kube.Object) -> kube.Object:
 
 
 def _value_columns(metric: str, goal: Goal | None) -> dict[str, str]:
-    """The columns of the best values, or of both ends if no end is the best."""
+    """The columns of the best values; without a goal, those of the lowest and the highest."""
     if goal is not None:
         return {metric: "best", "Epoch": "epoch"}
     return {f"lowest {metric}": "lowest.value", f"highest {metric}": "highest.value"}
 
 
 def _values(row: kube.Object) -> kube.Object:
-    """The values of these columns."""
+    """The values in the columns that `_value_columns` names."""
     metric = row["metric"]
     if row["goal"] is not None:
         return {metric: row["best"], "epoch": row["epoch"]}

@@ -173,7 +173,7 @@ def read_nodes(selector: str | None = None) -> list[Object]:
 
 
 def readable_nodes(selector: str | None = None, *, warns: bool = True) -> list[Object] | None:
-    """The same; None, with a warning, for a user who may not list nodes."""
+    """The nodes of the cluster; None, with a warning, for a user who may not list them."""
     from kubernetes.client import ApiException
 
     try:

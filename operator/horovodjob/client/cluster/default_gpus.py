@@ -6,7 +6,7 @@ from typing import Any
 from horovodjob.client.cluster import kube, node_pools
 
 Object = dict[str, Any]
-# One page: a larger cluster is not one that somebody tries this on.
+# One page: in a larger cluster, the default is 1 GPU, whatever its nodes are.
 PAGE = 500
 # The schemes of provider IDs of nodes that no autoscaler adds; those of clouds have others, such as azure and aws.
 OWN_MACHINES = ("", "kind", "k3s", "k0s", "rke2", "minikube", "microk8s")

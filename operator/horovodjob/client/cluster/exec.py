@@ -78,7 +78,7 @@ def send(pod: Object, command: Sequence[str], data: Iterable[bytes]) -> tuple[in
 def server(
     pod: Object, command: Sequence[str], ready: re.Pattern[str], check: Check, *, name: str
 ) -> Iterator[tuple[re.Match[str], Wait]]:
-    """Runs a server in the pod: what its output matches when it is ready, and a function that waits for its end.
+    """Runs a server in the pod. Gives the match of its output when it is ready, and a function that waits for its end.
 
     The command must end with its standard input, which is closed at the end. `check` is called each second until the
     server is ready, and can raise. Raises ClientError if the server ends.

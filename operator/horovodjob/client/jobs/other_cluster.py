@@ -36,7 +36,7 @@ def cluster_name(job: Object) -> str | None:
 
 
 def sentence(job: Object, cluster: str | None) -> str:
-    """The same, with the name of the cluster as `cluster_name` returns it."""
+    """Where the pods and the logs of a dispatched job are; `cluster` is what `cluster_name` returns."""
     name, namespace = batchai_records.display_name(job), job["metadata"]["namespace"]
     if batchai_records.is_finished(job):
         where = f"cluster {cluster}" if cluster else "another cluster"

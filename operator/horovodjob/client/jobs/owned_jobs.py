@@ -43,7 +43,7 @@ def parsed_owner(option: str | None, name: str | None) -> Owner | None:
 
 
 def obtain(owner: Owner, submission: Callable[[], Submission], namespace: str | None, limit: WaitLimit) -> Object:
-    """The job of this owner: the one that exists, or else a new one. Raises UsageError for one that could be repeated.
+    """The existing job of this owner, or else a new one. Raises UsageError if the new one could be deleted too early.
 
     The submission is read only for a new job: its file can be that of a later commit.
     """

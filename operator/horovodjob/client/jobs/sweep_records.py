@@ -161,7 +161,7 @@ def closest(metric: str, names: Sequence[str]) -> str | None:
 
 
 def is_trial(job: Object) -> bool:
-    """Whether the job is not a copy of a trial, which has its labels and another name."""
+    """Whether the job is a trial, and not a copy of one, which has the same labels and another name."""
     labels = job["metadata"]["labels"]
     return bool(job["metadata"]["name"] == f"{labels[LABEL_SWEEP]}-{labels.get(LABEL_TRIAL)}")
 

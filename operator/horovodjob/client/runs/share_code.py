@@ -57,7 +57,7 @@ def send(share: str, options: Options, namespace: str, tree: FileTree, display: 
 
 
 def send_tree(share: "Share", tree: FileTree, transfer: Transfer) -> None:
-    """Send the files that the share does not have, where they are, and the list. Raises FilesError, OSError."""
+    """Send the missing files, then the places of all, and last the list. Raises FilesError, OSError."""
     from horovodjob.azurefiles.upload import upload_contents
 
     directories = upload_contents(share, FILES, tree.sources, transfer.progress, transfer.plan)
