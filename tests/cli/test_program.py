@@ -31,6 +31,13 @@ def test_help_and_version_are_those_of_the_program_and_its_groups() -> None:
     assert run("--version").stdout.startswith("hvj 0.")
 
 
+def test_the_help_of_batch_ais_commands_says_workspace_and_that_of_others_namespace() -> None:
+    for path in (("run",), ("attach",), ("sweep", "resume"), ("cp",), ("convert",), ("job", "logs"), ("dashboard",)):
+        assert "--namespace, --workspace " in run(*path, "--help").stdout
+    for path in (("job", "show"), ("job", "list"), ("experiment", "show"), ("cluster", "show")):
+        assert "--workspace, --namespace " in run(*path, "--help").stdout
+
+
 def test_shells_and_kubectl_complete_commands_options_and_values() -> None:
     for shell in ("zsh", "fish"):
         assert "hvj" in run("completion", shell).stdout

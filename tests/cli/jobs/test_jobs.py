@@ -222,6 +222,9 @@ def test_shells_complete_the_names_of_jobs_experiments_and_workspaces(
     assert completed(monkeypatch, "hvj job list -e s") == ["small"]
     assert kubectl_completions("job", "show", "-n", "") == ["cifar_1", "digits", ":4"]
     assert completed(monkeypatch, f"hvj job list -w {workspace}") == [workspace]
+    assert completed(monkeypatch, f"hvj run --namespace {workspace}") == [workspace]
+    assert completed(monkeypatch, f"hvj attach -w {workspace} ci") == ["cifar_1"]
+    assert completed(monkeypatch, "hvj attach -w none ci") == []
     assert completed(monkeypatch, "hvj --kubeconfig /none job show -n ") == []
 
 
