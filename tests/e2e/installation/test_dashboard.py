@@ -11,10 +11,9 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from e2e import phases
 from e2e.access import Kubectl, wait_for
 from e2e.install import CHART
-from e2e.namespace import Namespace
+from e2e.namespace import HELD, Namespace
 from support.helm import Helm
 
 RELEASE = "page"
@@ -47,7 +46,7 @@ def forwarded(kubectl: Kubectl, namespace: str) -> Iterator[str]:
 def test_the_dashboard_of_the_chart_shows_a_viewer_what_their_token_may_see(
     namespace: Namespace, helm: Helm, kubectl: Kubectl, images: dict[str, str]
 ) -> None:
-    namespace.apply(namespace.job("train", phases.WAIT))
+    namespace.apply(namespace.job("train", HELD))
     repository, _, tag = images["dashboard"].rpartition(":")
     values = (*VALUES, f"dashboard.image.repository={repository}", f"dashboard.image.tag={tag}")
     own = ("--namespace", namespace.name)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from e2e import phases
 from e2e.access import wait_for
 from e2e.install import CHARTS
-from e2e.namespace import Namespace
+from e2e.namespace import HELD, Namespace
 from support.helm import Helm
 
 INSTALL = ("upgrade", "--install", "train", str(CHARTS / "horovodjob"), "--wait", "--timeout=15m")
@@ -33,7 +32,7 @@ def phase(namespace: Namespace) -> str:
 def test_install_waits_until_the_job_runs_or_has_failed_and_uninstall_removes_it(
     namespace: Namespace, helm: Helm
 ) -> None:
-    helm(*INSTALL, *values(namespace, phases.WAIT))
+    helm(*INSTALL, *values(namespace, HELD))
     assert phase(namespace) == "Running"
     helm("uninstall", "train", "--namespace", namespace.name)
     wait_for("neither the job nor its pods", lambda: not namespace.find("train") and not namespace.pods("train"))
@@ -48,7 +47,7 @@ def test_a_run_of_a_schedule_outlives_the_eviction_of_its_pod_and_is_deleted_wit
 ) -> None:
     repository, _, tag = images["hvj"].rpartition(":")
     schedule = {"cron": "0 0 1 1 *", "image": {"repository": repository, "tag": tag}}
-    helm(*INSTALL, *values(namespace, phases.WAIT), f"--set-json=schedule={json.dumps(schedule)}")
+    helm(*INSTALL, *values(namespace, HELD), f"--set-json=schedule={json.dumps(schedule)}")
     namespace.kubectl("-n", namespace.name, "create", "job", "--from=cronjob/train", "train-now")
     namespace.wait_phase("train-now", "Running")
     (pod,) = runs(namespace)

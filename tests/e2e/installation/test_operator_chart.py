@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from e2e import phases
 from e2e.access import Kubectl, wait_for
 from e2e.install import CHART, RELEASE, SYSTEM, Operator, install_operator, operator_values
-from e2e.namespace import Namespace
+from e2e.namespace import HELD, Namespace
 from support.api_client import Api
 from support.helm import Helm
 
@@ -35,7 +34,7 @@ def test_a_job_survives_upgrade_rollback_and_removal_and_an_operator_installed_b
     kubectl: Kubectl,
     images: dict[str, str],
 ) -> None:
-    namespace.apply(namespace.job("train", phases.WAIT))
+    namespace.apply(namespace.job("train", HELD))
     namespace.wait_phase("train", "Running")
     own = ("--namespace", SYSTEM, "--wait", MINUTES)
     debug = ("--reuse-values", "--set=operator.logLevel=DEBUG")

@@ -7,7 +7,7 @@ import pytest
 from e2e import phases
 from e2e.access import MERGE_PATCH, wait_for
 from e2e.install import SYSTEM, Operator, Target
-from e2e.namespace import Namespace
+from e2e.namespace import HELD, Namespace
 from e2e.programs.test_progress import PROGRAM, posts
 
 pytestmark = pytest.mark.serial
@@ -47,7 +47,7 @@ def test_without_an_operator_jobs_end_and_deleted_jobs_leave_no_objects(
 ) -> None:
     operator.running()  # A report that comes while another process takes over would be refused.
     namespace.apply(
-        namespace.job("orphan", phases.WAIT, worker={"replicas": 2}),
+        namespace.job("orphan", HELD, worker={"replicas": 2}),
         namespace.job("alone", ["python3", "-c", PROGRAM], worker={"replicas": 2}),
     )
     namespace.wait_phase("orphan", "Running")

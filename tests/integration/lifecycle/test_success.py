@@ -55,9 +55,9 @@ def test_a_job_goes_through_its_phases_with_an_event_and_a_line_of_the_log_for_e
     assert phases == sorted(phases, key=list(dict.fromkeys(phases)).index)
     asked = {call for call, count in operator.requests().items() if count != before.get(call, 0)}
     assert "create pods" in asked
-    lines = operator.new_log_lines()
-    assert [call for call in asked if call.split()[0] in ("get", "list")] == [], lines
-    check_log_lines([line for line in lines if (line.get("namespace"), line.get("job")) == (job.namespace, job.name)])
+    written = operator.new_log_lines()
+    assert [call for call in asked if call.split()[0] in ("get", "list")] == [], written
+    check_log_lines([line for line in written if (line.get("namespace"), line.get("job")) == (job.namespace, job.name)])
 
 
 def check_log_lines(lines: list[Object]) -> None:
