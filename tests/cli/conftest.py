@@ -40,7 +40,7 @@ def signed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "EnvironmentCredential")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def kubelet(control_plane: ControlPlane, api: Api) -> Iterator[Kubelet]:
     """The kubelet that serves logs and commands to the API server."""
     with Kubelet(control_plane, api) as hvj_process:

@@ -97,6 +97,7 @@ class Kubelet:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._api.delete(f"/api/v1/nodes/{self._node}")  # a command of another test may read all nodes
         for log in self.logs.values():
             log.end()
         asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result()

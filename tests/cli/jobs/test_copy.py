@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,14 +17,13 @@ Copy = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def claim(cluster: ClusterState, kubelet: Kubelet, tmp_path: Path) -> Iterator[Path]:
+def claim(cluster: ClusterState, kubelet: Kubelet, tmp_path: Path) -> Path:
     """The volume of the claim `data` on this machine, where the pod mounts it."""
     cluster.claim()
     path = tmp_path / "volume"
     path.mkdir()
     kubelet.environment, kubelet.mounts = dict(os.environ), {"/claims/data": path}
-    yield path
-    kubelet.environment, kubelet.mounts = None, {}
+    return path
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -128,7 +127,7 @@ def test_the_job_gets_the_files_as_they_were_read_or_the_one_that_changed_is_nam
 
 
 @pytest.fixture
-def storage(api: Api, cluster: ClusterState, kubelet: Kubelet, tmp_path: Path) -> Iterator[Path]:
+def storage(api: Api, cluster: ClusterState, kubelet: Kubelet, tmp_path: Path) -> Path:
     """The volume of the claim `data` on this machine, where the pods of `hvj` mount it. Their image has a default."""
     defaults = json.dumps({"image": "trainer:1"})
     api.patch(f"/api/v1/namespaces/{cluster.namespace}", {"metadata": {"annotations": {DEFAULTS: defaults}}})
@@ -136,8 +135,7 @@ def storage(api: Api, cluster: ClusterState, kubelet: Kubelet, tmp_path: Path) -
     path = tmp_path / "storage"
     path.mkdir()
     kubelet.environment, kubelet.mounts = dict(os.environ), {"/job/storage": path}
-    yield path
-    kubelet.environment, kubelet.mounts = None, {}
+    return path
 
 
 def run_on_claim(cluster: ClusterState, name: str, *options: str) -> tuple[int, str]:
