@@ -69,27 +69,32 @@ class Reconciler:
         kind = "" if isinstance(error, OperatorError) else f"{type(error).__name__}: "
         await self._status_writer.write_error(state, f"{kind}{error}", self._clock())
 
-    async def _release_pods(self, state: JobState, now: datetime) -> Requeue:
-        """Ends the pods of a deleted job that a finalizer of others keeps, when its program has ended.
+    async def _release(self, state: JobState, now: datetime) -> Requeue:
+        """Ends the pods of a deleted job that a finalizer of others keeps, when its program has ended, then its quota.
 
         Otherwise Kubernetes deletes the objects of the job, or orphans them if the user has asked for it. None must be
         created again. Raises ClusterError.
         """
-        observed = state.observed(self._pods.of_job(state.job.key).values())
-        if not observed.pods or state.is_collected or state.unreadable_status is not None or is_dispatched(state.job):
+        if state.is_collected or state.unreadable_status is not None or is_dispatched(state.job):
             return Requeue()
-        context = JobContext(state.job, observed, now)
-        status, _ = next_status(context)
-        if status.phase is Phase.SUCCEEDED:
-            await self._status_writer.write(state, status, now)
-        await self._executor.delete(state.job, observed, plan_for_deleted_job(context))
-        return Requeue()
+        queue = self._workload_reconciler.queue(state)
+        context = JobContext(state.job, state.observed(self._pods.of_job(state.job.key).values(), queue=queue), now)
+        due = Requeue()
+        if context.observed.pods:
+            status, _ = next_status(context)
+            if status.phase is Phase.SUCCEEDED:
+                _, due = await self._workload_reconciler.finish(state, context, status)
+                await self._status_writer.write(state, status, now)
+            await self._executor.delete(state.job, context.observed, plan_for_deleted_job(context))
+        if not any(pod.is_active for pod in context.observed.pods):
+            due |= await self._workload_reconciler.release(state, now)
+        return due
 
     async def reconcile(self, state: JobState) -> Requeue:
         """Reconciles a job once, and returns when to reconcile it again without an event. Raises ClusterError."""
         job, now = state.job, self._clock()
         if job.metadata.deletion_timestamp:
-            return await self._release_pods(state, now)
+            return await self._release(state, now)
         if state.unreadable_status is not None:
             await self._status_writer.write_unreadable(state, now)
             return Requeue()

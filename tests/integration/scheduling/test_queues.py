@@ -93,6 +93,29 @@ def test_a_job_waits_without_pods_and_starts_with_what_its_queue_assigns_when_th
     wait_for_balance(queue)
 
 
+def test_a_deleted_job_that_a_finalizer_keeps_gives_its_quota_back_with_its_last_pod(queue: Queue, api: Api) -> None:
+    def delete(job: QueuedJob) -> QueuedJob:
+        api.patch(job.path, {"metadata": {"finalizers": ["example.com/export"]}})
+        api.delete(job.path)
+        return job
+
+    next_job = queue.submit("job-0")
+    kept = []
+    for number, exit_code in enumerate((0, 1), 1):
+        kept.append(delete(next_job.advance_to("Running")))
+        next_job = queue.submit(f"job-{number}")
+        next_job.wait_queued("Pending")  # the pods of the deleted job use its quota
+        kept[-1].end("launcher", exit_code)
+        next_job.wait_for_pods()
+    last = queue.submit("last")
+    last.wait_queued("Pending")
+    kept.append(delete(last))
+    wait_for("the Workload of the job without pods to be deleted", lambda: not last.workload)
+    finish(next_job)
+    for each in kept:
+        api.patch(each.path, {"metadata": {"finalizers": None}})
+
+
 def test_the_example_waits_in_its_queue_until_the_quota_is_free(queue: Queue) -> None:
     example = yaml.safe_load((ROOT / "manifests" / "examples" / "queue.yaml").read_text())
     room = [{"name": "cpu", "nominalQuota": "500m"}, {"name": "memory", "nominalQuota": "1Gi"}]
