@@ -27,6 +27,22 @@ PRELOADED = ("tensorflow", "keras", "horovod.tensorflow", "h5py", "absl.logging"
 # Variables of a launcher of the tests. With PYTHONUNBUFFERED, mpirun mixes parts of the lines of different ranks.
 REMOVED = ("OMPI_", "PMIX_", "PMI_", "HOROVOD", "TF_", "TRAINER_", "XDG_CACHE_HOME", "PYTHONUNBUFFERED")
 
+# Their ranks mostly wait. They come first, while other stages use the processors.
+WAITING_FILES = (
+    "test_slow_ranks",
+    "test_stalls",
+    "test_elastic_training",
+    "test_lost_time",
+    "test_leaving_ranks",
+    "test_unresponsive_data",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begins with the files that wait."""
+    order = {name: index for index, name in enumerate(WAITING_FILES)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
 
 @dataclass(frozen=True, slots=True)
 class Ended:
