@@ -11,7 +11,7 @@ import pytest
 
 from e2e.access import wait_for
 from e2e.namespace import Namespace, volume
-from e2e.programs.mpi import INSTALLED
+from e2e.programs.mpi import INSTALLED, PATH
 from support.api_client import Object
 
 HYDRA = ("mpich", "intel")
@@ -69,8 +69,8 @@ file.touch()
 while True:
     time.sleep(1)
 """
-# An agent with which mpirun starts its daemons, which makes it forward a signal before it has any.
-SIGNALS = '#!/bin/sh\nkill -CONT "$PPID"\nsleep 1\nexec ssh "$@"\n'
+# It starts no rank and ends with 0, as Open MPI's can when it forwards a signal while it starts its daemons.
+LOST_MPIRUN = f'#!/bin/sh\n[ "$1" != --version ] || exec {INSTALLED["open4"].directory}/bin/mpirun --version\n'
 OWN = "mpirun -genvnone -n 4 sh -c 'echo $PMI_RANK $HOROVODJOB_POD'"
 
 
@@ -102,13 +102,10 @@ def namespace(module_namespace: Namespace, images: dict[str, str], share: Path) 
         job(f"save-{name}", ["python3", "-c", SAVE], worker={"replicas": 2, "slots": 3}, **save)
         own = {"launcherCommand": ["sh", "-c", OWN], "launcher": {"asWorker": True}, **INSTALLED[name].spec()}
         job(f"own-{name}", worker={"replicas": 2, "slots": 2}, **own)
-    (share / "signals").write_text(SIGNALS)
-    (share / "signals").chmod(0o755)
-    lost = {
-        "volumes": volumes,
-        "volumeMounts": mounts,
-        **INSTALLED["open4"].spec("-mca", "plm_rsh_agent", "/data/signals"),
-    }
+    (share / "bin").mkdir()
+    (share / "bin" / "mpirun").write_text(LOST_MPIRUN)
+    (share / "bin" / "mpirun").chmod(0o755)
+    lost = {"volumes": volumes, "volumeMounts": mounts, **INSTALLED["open4"].spec(PATH=f"/data/bin:{PATH}")}
     job("lost", ["echo", "trains"], worker={"replicas": 2}, **lost)
     job("other", ["true"], **INSTALLED["intel"].spec() | {"mpi": {"implementation": "MPICH"}})
     job("long", ["true", *["word"] * 1000], **INSTALLED["intel"].spec())
