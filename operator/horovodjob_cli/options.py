@@ -26,40 +26,21 @@ def parsed_duration(text: str) -> float:
 
 Name = Annotated[str, typer.Option("--name", "-n", metavar="NAME", help="Name of the resource.", show_default=False)]
 JobName = Annotated[str, typer.Option("--job", "-j", metavar="NAME", help="Name of the job.", show_default=False)]
-Namespace = Annotated[
-    str | None,
-    typer.Option(
-        *("--namespace", "--workspace", "-w"),
-        metavar="NAME",
-        help="Namespace. Default: that of the kubeconfig's context.",
-    ),
-]
+
+
+def _namespace(*names: str, default: str = "that of the kubeconfig's context") -> Any:
+    return typer.Option(*names, metavar="NAME", help=f"Namespace. Default: {default}.")
+
+
+Namespace = Annotated[str | None, _namespace("--namespace", "--workspace", "-w")]
 NamespaceOfFile = Annotated[
     str | None,
-    typer.Option(
-        *("--namespace", "--workspace", "-w"),
-        metavar="NAME",
-        help="Namespace. Default: the file's, or that of the kubeconfig's context.",
-    ),
+    _namespace("--namespace", "--workspace", "-w", default="the file's, or that of the kubeconfig's context"),
 ]
 # The same in the commands of Batch AI.
-Workspace = Annotated[
-    str | None,
-    typer.Option(
-        *("--workspace", "-w", "--namespace"),
-        metavar="NAME",
-        help="Namespace. Default: that of the kubeconfig's context.",
-    ),
-]
+Workspace = Annotated[str | None, _namespace("--workspace", "-w", "--namespace")]
 # -n is the namespace where no name can be meant, as kubectl has it.
-ListedWorkspace = Annotated[
-    str | None,
-    typer.Option(
-        *("--workspace", "-w", "--namespace", "-n"),
-        metavar="NAME",
-        help="Namespace. Default: that of the kubeconfig's context.",
-    ),
-]
+ListedWorkspace = Annotated[str | None, _namespace("--workspace", "-w", "--namespace", "-n")]
 AllWorkspaces = Annotated[
     bool, typer.Option("--all-workspaces", "--all-namespaces", "-A", help="The jobs of all namespaces.")
 ]

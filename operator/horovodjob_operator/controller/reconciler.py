@@ -86,9 +86,7 @@ class Reconciler:
                 _, due = await self._workload_reconciler.finish(state, context, status)
                 await self._status_writer.write(state, status, now)
             await self._executor.delete(state.job, context.observed, plan_for_deleted_job(context))
-        if not any(pod.is_active for pod in context.observed.pods):
-            due |= await self._workload_reconciler.release(state, now)
-        return due
+        return due | await self._workload_reconciler.execute(state, context)
 
     async def reconcile(self, state: JobState) -> Requeue:
         """Reconciles a job once, and returns when to reconcile it again without an event. Raises ClusterError."""

@@ -48,9 +48,13 @@ def workload_plan(context: JobContext) -> WorkloadPlan:
     The Workload of a job that has ended is finished before its last status is written.
     """
     job, queue, pods, phase = context.job, context.observed.queue, context.observed.pods, context.job.status.phase
-    if queue is None or job.status.is_finished:
+    if queue is None:
         return WorkloadPlan()
     workload = queue.workload
+    if job.metadata.deletion_timestamp:
+        return _to_release(context, workload)
+    if job.status.is_finished:
+        return WorkloadPlan()
     if is_dispatched(job):
         return _to_dispatch(context, queue)
     has_no_use = _has_no_use_for_quota(context)
@@ -83,6 +87,14 @@ def workload_plan(context: JobContext) -> WorkloadPlan:
     if _has_other_priority(context, workload):
         return WorkloadPlan(priority=True, effect="updated the priority of the Workload")
     return _to_report(context, workload)
+
+
+def _to_release(context: JobContext, workload: Workload | None) -> WorkloadPlan:
+    """Deletes the Workload with the last pod of a deleted job: a finalizer of others can keep the job without limit."""
+    if workload is None or workload.is_finished or workload.is_prebuilt:
+        return WorkloadPlan()
+    has_pods = any(pod.is_active for pod in context.observed.pods)
+    return WorkloadPlan(delete=not has_pods, effect="deleted the Workload of the deleted job")
 
 
 def _has_no_use_for_quota(context: JobContext) -> bool:

@@ -174,25 +174,6 @@ class WorkloadReconciler:
             state.queue_problem = None
         return Requeue(is_soon=changed)
 
-    async def release(self, state: JobState, now: datetime) -> Requeue:
-        """Deletes the Workload of a deleted job without pods, which holds quota until a finalizer of others is removed.
-
-        Returns when to try again.
-        """
-        job, workload = state.job, self._workloads.of_job(state.uid)
-        if workload is None or workload.is_finished or workload.is_prebuilt:
-            return Requeue()
-        try:
-            await self._write(
-                job, workload, WorkloadPlan(delete=True, effect="deleted the Workload: the job is deleted"), now
-            )
-        except NotServed:
-            return Requeue()  # The watch will report that the kind has gone.
-        except (Refused, Unavailable) as error:
-            log_warning(job, f"the Workload cannot be deleted, and keeps its quota: {error}")
-            return Requeue(at=self._retry_at(state, error, now))
-        return Requeue()
-
     async def read_position(self, state: JobState, context: JobContext) -> Requeue:
         """Reads the position of a waiting job at times, and returns when the next reading is due."""
         queue = context.queue

@@ -271,6 +271,18 @@ def test_a_job_that_leaves_its_queue_runs_without_it(running: QueuedCluster) -> 
     assert (running.status.phase, running.status.queue) == (Phase.RUNNING, None)
 
 
+def test_a_deleted_job_that_a_finalizer_keeps_has_its_quota_until_its_last_pod_has_ended(
+    running: QueuedCluster,
+) -> None:
+    deleted = running.job.metadata.model_copy(update={"deletion_timestamp": running.now})
+    running.job = running.job.model_copy(update={"metadata": deleted})
+    assert not workload_plan(running.context).delete
+    running.pods.clear()
+    assert workload_plan(running.context).delete
+    running.set_conditions(Finished=(True, "Succeeded", ""))
+    assert not workload_plan(running.context).delete, "its quota is free"
+
+
 def test_a_running_job_that_gets_another_queue_keeps_its_quota_and_says_so(running: QueuedCluster) -> None:
     running.label(queue_name="other")
     running.reconcile()
