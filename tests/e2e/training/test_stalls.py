@@ -205,13 +205,39 @@ def times(namespace: Namespace, directory: Path) -> Callable[[int], Any]:
     return of
 
 
-def test_the_training_goes_on_while_mpirun_and_its_daemons_are_stopped_and_a_slow_rank_is_named(
-    namespace: Namespace, times: Callable[[int], Any], directory: Path, target: Target, tmp_path: Path
-) -> None:
+@pytest.fixture
+def stopped_daemons(namespace: Namespace, times: Callable[[int], Any]) -> Iterator[Callable[[], None]]:
+    """Stops mpirun and a daemon of the job with delays, of which the training needs neither; continues them."""
     daemons = {"delays-launcher": "mpirun", "delays-worker-1": "orted"}
-    for pod, name in daemons.items():
-        namespace.exec(pod, "pkill", "-STOP", "-x", name)
-    (directory / "slow").touch()
+
+    def send(signal: str) -> None:
+        for pod, name in daemons.items():
+            namespace.exec(pod, "pkill", signal, "-x", name)
+
+    send("-STOP")
+    try:
+        yield lambda: send("-CONT")
+    finally:
+        send("-CONT")
+
+
+@pytest.fixture
+def slow(directory: Path) -> Iterator[Path]:
+    """While this file exists, the batches of rank 1 of the job with delays are late."""
+    file = directory / "slow"
+    file.touch()
+    yield file
+    file.unlink(missing_ok=True)
+
+
+def test_the_training_goes_on_while_mpirun_and_its_daemons_are_stopped_and_a_slow_rank_is_named(
+    namespace: Namespace,
+    times: Callable[[int], Any],
+    stopped_daemons: Callable[[], None],
+    slow: Path,
+    target: Target,
+    tmp_path: Path,
+) -> None:
     named = namespace.wait("delays", "a slow rank", lambda status: status["training"].get("slowestRank"))
     found = named["training"]["slowestRank"]
     (node,) = namespace.nodes_of("delays-worker-1")
@@ -230,19 +256,19 @@ def test_the_training_goes_on_while_mpirun_and_its_daemons_are_stopped_and_a_slo
     wait_for("further steps", lambda: len(times(2)) > steps + 3)
     assert namespace.condition("delays", "Progressing")["status"] == "True"
     assert "SlowRank: rank 1" not in namespace.log("delays-launcher"), "mpirun copies no output"
-    (directory / "slow").unlink()
+    slow.unlink()
     namespace.wait("delays", "no slow rank", lambda status: "slowestRank" not in status["training"])
-    for pod, name in daemons.items():
-        namespace.exec(pod, "pkill", "-CONT", "-x", name)
+    stopped_daemons()
     log = "SlowRank: rank 1 on delays-worker-1 needs"
     wait_for("the line of the log", lambda: log in namespace.log("delays-launcher"))
     notes_of_events = namespace.event_notes("delays", "SlowRank")
     assert [note for note in notes_of_events if note.startswith(f"rank 1 (delays-worker-1, node {node}) needs")]
 
 
-def test_an_input_that_hangs_on_all_ranks_is_blamed_on_the_share(
-    namespace: Namespace, times: Callable[[int], Any], account: StorageAccount, directory: Path
-) -> None:
+@pytest.fixture(scope="module")
+def share_stall(namespace: Namespace, times: Callable[[int], Any], account: StorageAccount, directory: Path) -> str:
+    """What the job with delays says in a stall that begins and ends with that of its share."""
+
     def read() -> list[int]:
         """The last batch of each rank, which the training has not got yet: tf.data reads ahead."""
         return [int((directory / f"read-{rank}").read_text()) for rank in range(2)]
@@ -252,6 +278,7 @@ def test_an_input_that_hangs_on_all_ranks_is_blamed_on_the_share(
     waits.with_suffix(".new").write_text(str(last))
     waits.with_suffix(".new").rename(waits)
     wait_for("all ranks to wait for this batch", lambda: read() == [last, last] and times(2)[-1]["step"] == last - 1)
+
     file = f"/mnt/batchai/mounts/{SHARE}/examples"
     places = rf"all 2 ranks are at the same place: each waits in the kernel \(request_wait_answer\), with {file}"
     expected = rf"{NO_STEP}{places}: the share or the volume of the data may hang"
@@ -263,16 +290,23 @@ def test_an_input_that_hangs_on_all_ranks_is_blamed_on_the_share(
     try:
         (directory / "go").touch()
         namespace.wait("delays", "a sentence about the share", is_blamed)
+        said = namespace.condition("delays", "Progressing")["message"]
     finally:
         account.command("unblock")
     namespace.wait_progressing("delays", "StepsCompleted", "True")
+    return str(said)
+
+
+def test_an_input_that_hangs_on_all_ranks_is_blamed_on_the_share(share_stall: str) -> None:
+    assert share_stall.endswith("the share or the volume of the data may hang")
 
 
 def test_the_goodput_of_a_job_has_a_cause_for_each_second(
-    namespace: Namespace, times: Callable[[int], Any], directory: Path
+    namespace: Namespace, times: Callable[[int], Any], share_stall: str, directory: Path
 ) -> None:
     """What each cause has is compared in tests/trainer/run/test_lost_time.py."""
     assert times(1)
+    assert share_stall
     (directory / "end").touch()
     status = namespace.wait_phase("delays", "Succeeded")
     goodput = status["training"]["goodput"]

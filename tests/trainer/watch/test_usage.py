@@ -1,6 +1,7 @@
 """What the time of the ranks was used for, and which rank is slow."""
 
 import random
+from contextlib import nullcontext
 
 import pytest
 
@@ -82,7 +83,7 @@ def test_a_wait_for_another_rank_in_a_stall_is_not_a_part_of_the_steps_before(cl
         sample()
     causes = seconds_by_cause(rank, 0, is_stalled=False)
     assert (causes["steps"], causes["exchange"], causes["stalled"]) == pytest.approx((160, 40, 4000.8), abs=0.3)
-    assert Usage.of(rank, clock.now).compute == pytest.approx(160, abs=0.3)
+    assert Usage.of(rank).compute == pytest.approx(160, abs=0.3)
 
 
 def test_a_training_that_does_not_know_its_position_has_none(clock: Clock) -> None:
@@ -147,6 +148,38 @@ def test_a_rank_without_an_answer_or_without_steps_is_not_compared() -> None:
         if at == 60:
             del usage[1]
         assert ranks.add(at, usage) is None
+
+
+@pytest.mark.parametrize("is_in_graph", [False, True])
+@pytest.mark.parametrize("moment", [0.0, 0.5, 1.0])
+def test_steps_as_long_as_a_comparison_are_compared_as_wholes(clock: Clock, is_in_graph: bool, moment: float) -> None:
+    """Rank 0 waits 15 of 20 s for rank 1. The comparisons are in the middle of steps, also between wait and end."""
+    waiting, slow, ranks = Activity(), Activity(), SlowRanks()
+    waited = 0.0
+
+    def sample() -> None:
+        waiting[Field.WAITED_IN_GRAPH] = waited
+
+    def compare() -> None:
+        found.append(ranks.add(clock.now, {0: Usage.of(waiting), 1: Usage.of(slow)}))
+
+    waiting.sample = sample
+    waiting.enter(Section.START)
+    slow.enter(Section.START)
+    found: list[SlowRank | None] = []
+    for step in range(1, 9):
+        clock.now += 5
+        compare()
+        with nullcontext() if is_in_graph else waiting.exchange():
+            clock.now += 15
+        waited += 15 * (is_in_graph and step > 1)  # the first step is a part of the start
+        clock.now += moment
+        compare()
+        clock.now += 1 - moment
+        for rank in (waiting, slow):
+            rank.complete_step(step)
+    assert found[:8] == [None] * 8
+    assert [each and (each.rank, round(each.ratio, 2)) for each in found[-8:]] == [(1, 3.5)] * 8
 
 
 def course(ranks: SlowRanks, *own_by_comparison: tuple[float, ...]) -> list[int | None]:

@@ -152,7 +152,7 @@ class Watch:
 
     def usage(self) -> Usage:
         """What the rank has used its time for."""
-        return Usage.of(self.numbers, time.monotonic())
+        return Usage.of(self.numbers)
 
     def stacks(self) -> str:
         """The Python stacks of the rank, or how the kernel sees it."""

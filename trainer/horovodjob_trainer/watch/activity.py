@@ -39,6 +39,11 @@ class Field(IntEnum):
     SECONDS = 16  # and the following ones: how long this rank was in each section
 
 
+COMPLETED = Field.SECONDS + len(Section)  # from here on: all these numbers, as they were after the last completed step
+# Waits in a graph are recorded each second; those of a section that was at least as long, with the section.
+LONG_SECONDS = 1.0
+
+
 class Activity:
     """The record of one process. Each number is written at once, so no reader sees a part of it."""
 
@@ -62,6 +67,11 @@ class Activity:
 
     def __setitem__(self, field: Field, value: float) -> None:
         self._numbers[field] = value
+
+    def begin_attempt(self) -> None:
+        """Record that no step of the attempt has been completed."""
+        self[Field.STEPS_IN_ATTEMPT] = 0
+        self._keep_completed()
 
     @property
     def current(self) -> Section:
@@ -117,6 +127,7 @@ class Activity:
         self[Field.STEPS_IN_ATTEMPT] = steps + 1
         self[Field.STEPS] = number
         self[Field.STEP_TIME] = time.time()
+        self._keep_completed()
 
     def begin_batch(self, *, is_first: bool) -> None:
         """Record that `fit` begins a batch of an epoch: the one before is completed."""
@@ -144,15 +155,19 @@ class Activity:
             if not self[Field.EXCHANGES] and self.current is Section.STEP:
                 self[Field.WAITED] += time.monotonic() - self.exchange_since
 
+    def _keep_completed(self) -> None:
+        self._numbers[COMPLETED : 2 * COMPLETED] = self._numbers[:COMPLETED]
+
     def _record_duration(self) -> float:
         now, section, numbers = time.monotonic(), self._section, self._numbers
         seconds = now - numbers[Field.SINCE]
+        if seconds >= LONG_SECONDS:
+            self.sample()
         if section is Section.INPUT or section is Section.STEP:
             self._step_seconds += seconds
         longest = self._longest.get(section, 0.0)
         if seconds > longest:
             if self._is_stall(seconds):
-                self.sample()
                 numbers[Field.STALLED] += seconds
                 numbers[Field.WAITED_IN_STALLS] += min(self._waited_seconds() - self._waited, seconds)
                 self._waited = self._waited_seconds()

@@ -95,7 +95,7 @@ def watched(exchange: Ranks) -> Iterator[None]:
         yield
         return
     ACTIVITY.enter(Section.START)
-    ACTIVITY[Field.STEPS_IN_ATTEMPT] = 0
+    ACTIVITY.begin_attempt()
     try:
         create_marker()
         if not _running:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Any
 
-from horovodjob_trainer.watch.activity import Field
+from horovodjob_trainer.watch.activity import COMPLETED, Field
 from horovodjob_trainer.watch.sections import Section
 
 # A rank is slow if it needs a third more than the median for a minute. What is small in a step delays nobody.
@@ -19,10 +19,13 @@ CLEARLY_SLOWER = 1.2
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Seconds of one rank since its start."""
+    """Seconds of one rank from its start until its last completed step.
+
+    What it has used for the next step is left out: a wait is recorded when it ends, and the step with it later.
+    """
 
     at: float
-    """When this was read, by the clock of the rank."""
+    """When the step was completed, by the clock of the rank."""
     steps: float
     input: float
     """Waiting for batches."""
@@ -30,11 +33,12 @@ class Usage:
     """In steps, without waiting for batches and for other ranks."""
 
     @classmethod
-    def of(cls, numbers: Any, at: float) -> "Usage":
+    def of(cls, record: Any) -> "Usage":
         """What the record of a rank says."""
+        numbers = record[COMPLETED:]
         in_steps = numbers[Field.SECONDS + Section.STEP]
         return cls(
-            at=at,
+            at=numbers[Field.SINCE],
             steps=numbers[Field.STEPS_IN_ATTEMPT],
             input=numbers[Field.SECONDS + Section.INPUT],
             compute=in_steps - _exchange_seconds(numbers, in_steps),
@@ -71,7 +75,14 @@ class SlowRanks:
     slowest: SlowRank | None = None
 
     def add(self, now: float, ranks: Mapping[int, Usage]) -> SlowRank | None:
-        """The slowest rank, if it has been slow in each comparison for a minute."""
+        """The slowest rank, if it has been slow in each comparison for a minute.
+
+        Nothing is compared while no rank has completed a step since the last comparison: steps can be longer.
+        """
+        if self.before and not any(
+            each.steps != ranks[rank].steps for rank, each in self.before.items() if rank in ranks
+        ):
+            return self.slowest
         named = self.slowest.rank if self.slowest else None
         found = _compared(self.before, ranks, named)
         began = now if self.compared_at is None else self.compared_at
