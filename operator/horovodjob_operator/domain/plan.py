@@ -182,12 +182,15 @@ def _plan_for_finished_job(job: HorovodJob, observed: Observed, now: datetime) -
 def plan_for_deleted_job(context: JobContext) -> Plan:
     """Deletes pods according to cleanPodPolicy when the program has ended, or if it has not started.
 
-    A finalizer keeps the job, so Kubernetes does not delete its pods, and the nodes would not be free.
+    A finalizer keeps the job, so Kubernetes does not delete its pods, and the nodes would not be free. A queue that
+    evicts the job gets all of them.
     """
-    launcher = context.launcher
+    launcher, observed, queue = context.launcher, context.observed, context.queue
+    if queue and queue.workload and queue.workload.has_lost_quota:
+        return Plan(delete_all_pods=_has_pods_to_delete(observed), delete_pod_groups=observed.pod_groups)
     if launcher and launcher.is_active and launcher.hosts and not launcher.is_terminating:
         return Plan()
-    return _plan_to_clean_up(context.job, context.observed)
+    return _plan_to_clean_up(context.job, observed)
 
 
 def _plan_to_clean_up(job: HorovodJob, observed: Observed) -> Plan:

@@ -5,7 +5,7 @@ Kueue is installed by the first test, and removed by the last one.
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -101,12 +101,18 @@ def test_a_deleted_job_that_a_finalizer_keeps_gives_its_quota_back_with_its_last
 
     next_job = queue.submit("job-0")
     kept = []
-    for number, exit_code in enumerate((0, 1), 1):
+
+    def evict(job: QueuedJob) -> None:
+        api.patch(job.workload_path(), {"spec": {"active": False}})
+
+    ends: list[Callable[[QueuedJob], object]] = [lambda job: job.end("launcher", 0), lambda job: job.end("launcher", 1)]
+    for number, end in enumerate([*ends, evict], 1):
         kept.append(delete(next_job.advance_to("Running")))
         next_job = queue.submit(f"job-{number}")
         next_job.wait_queued("Pending")  # the pods of the deleted job use its quota
-        kept[-1].end("launcher", exit_code)
+        end(kept[-1])
         next_job.wait_for_pods()
+    assert not kept[-1].pods(), "an evicted job has no pods"
     last = queue.submit("last")
     last.wait_queued("Pending")
     kept.append(delete(last))

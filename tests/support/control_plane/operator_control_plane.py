@@ -110,7 +110,7 @@ class OperatorControlPlane(ControlPlane):
                     break  # the API server is writing it
                 self._audit_read += len(line)
                 entry = json.loads(line)
-                if entry["user"]["username"] != OPERATOR_USER:
+                if entry["user"].get("username") != OPERATOR_USER:
                     continue
                 reference = entry.get("objectRef", {})
                 sub = f"/{reference['subresource']}" if "subresource" in reference else ""

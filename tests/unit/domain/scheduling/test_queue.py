@@ -7,6 +7,7 @@ import pytest
 
 from horovodjob.api.constants import EventReason, Phase, Reason, Role
 from horovodjob_operator.domain.events import events_between
+from horovodjob_operator.domain.plan import Plan, plan_for_deleted_job
 from horovodjob_operator.domain.pods.observed import Refusal
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.status import Urgency, urgency
@@ -276,6 +277,10 @@ def test_a_deleted_job_that_a_finalizer_keeps_has_its_quota_until_its_last_pod_h
 ) -> None:
     deleted = running.job.metadata.model_copy(update={"deletion_timestamp": running.now})
     running.job = running.job.model_copy(update={"metadata": deleted})
+    assert not workload_plan(running.context).delete
+    assert plan_for_deleted_job(running.context) == Plan()
+    running.evict()
+    assert plan_for_deleted_job(running.context).delete_all_pods
     assert not workload_plan(running.context).delete
     running.pods.clear()
     assert workload_plan(running.context).delete
