@@ -31,6 +31,11 @@ RARELY = {"name": "HOROVOD_CYCLE_TIME", "value": "20"}
 SELDOM = RARELY | {"value": "100"}
 # A rank that waits for another one in MPI also uses a CPU, unless /data has this library of support.waiting_ranks.
 SLEEPING = {"name": "LD_PRELOAD", "value": "/data/sleep_for_yield.so"}
+# Trainings whose steps mostly sleep, with `slow_network` of this directory in /data.
+SLOW_NETWORK = Path(__file__).parent / "training" / "programs" / "slow_network.py"
+SLOWLY = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--model", f"{SLOW_NETWORK.stem}:network"]
+SLOWLY += ["--threads", "1", "--log-seconds", "1"]
+OWN_MODULES = {"name": "PYTHONPATH", "value": "/data"}
 # Waits for `Namespace.release`; each turn starts a process.
 HELD = "until [ -e /tmp/go ]; do sleep 0.3; done"
 

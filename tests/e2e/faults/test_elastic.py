@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from e2e.access import wait_for
 from e2e.faults.links import set_link
-from e2e.namespace import SELDOM, Namespace, volume
+from e2e.namespace import OWN_MODULES, SELDOM, SLOW_NETWORK, SLOWLY, Namespace, volume
 from localcluster.settings import Cluster
 
 RANK = "^python -m horovodjob_trainer --dataset"
-TRAIN = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--dir", "/data", "--threads", "1"]
-TRAIN += ["--epochs", "1000", "--commit-steps", "5", "--checkpoint-steps", "20", "--log-seconds", "1"]
+TRAIN = [*SLOWLY, "--dir", "/data", "--epochs", "1000", "--commit-steps", "5", "--checkpoint-steps", "20"]
 # Timeout of a rank that waits for an unreachable one; on a busy machine, a rank also starts slowly.
-ENV = [SELDOM, {"name": "HVD_STALL_SECONDS", "value": "8"}, {"name": "HOROVOD_GLOO_TIMEOUT_SECONDS", "value": "60"}]
+ENV = [
+    SELDOM,
+    OWN_MODULES,
+    {"name": "HVD_STALL_SECONDS", "value": "8"},
+    {"name": "HOROVOD_GLOO_TIMEOUT_SECONDS", "value": "60"},
+]
 
 
 class Training:
@@ -63,6 +68,7 @@ def test_killed_ranks_and_unreachable_workers_rejoin_and_no_epoch_is_lost(
     namespace: Namespace, local: Cluster, shared_directory: Callable[[str], Path]
 ) -> None:
     directory = shared_directory(namespace.name)
+    shutil.copy(SLOW_NETWORK, directory)
     volumes, mounts = volume(namespace, directory)
     shared = {"volumes": volumes, "volumeMounts": mounts, "logs": {"pathPrefix": "/data/logs"}}
     # A retry of a host that is still unreachable ends the attempt, so the cooldown is long.

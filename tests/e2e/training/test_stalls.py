@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from e2e.access import wait_for
 from e2e.examples import User
 from e2e.faults.links import parted
 from e2e.install import ROOT, Target
-from e2e.namespace import RARELY, SELDOM, SLEEPING, Namespace, volume
+from e2e.namespace import OWN_MODULES, RARELY, SELDOM, SLEEPING, SLOW_NETWORK, SLOWLY, Namespace, volume
 from e2e.training.storage import MOUNT_ROOT, SHARE, StorageAccount
 from localcluster.settings import Cluster
 from support.api_client import Object
@@ -27,9 +28,6 @@ from support.waiting_ranks import sleeping_library
 
 DELAYS = Path(__file__).parent / "programs" / "delays.py"
 
-TRAIN = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--threads", "1", "--log-seconds", "1"]
-# Small batches and few exchanges a second: most of the time these trainings leave the processors to others.
-TRAIN += ["--batch-size", "8"]
 # The shortest deadline; a stall is reported earlier.
 DEADLINE = 60
 # The deputy of a rank 0 that does not answer is believed when rank 0 has been silent for 60 s, and asks twice a minute.
@@ -73,7 +71,8 @@ def account(local: Cluster) -> Iterator[StorageAccount]:
 def namespace(module_namespace: Namespace, directory: Path, account: StorageAccount) -> Namespace:
     """The namespace with the jobs, each of which has a checkpoint."""
     volumes, mounts = volume(module_namespace, directory)
-    (directory / "delays.py").write_text(DELAYS.read_text())
+    for program in (DELAYS, SLOW_NETWORK):
+        shutil.copy(program, directory)
     delays = module_namespace.job(
         "delays",
         ["python", "/data/delays.py", "/data", f"{MOUNT_ROOT}/{SHARE}"],
@@ -87,9 +86,9 @@ def namespace(module_namespace: Namespace, directory: Path, account: StorageAcco
     def job(name: str) -> Object:
         return module_namespace.job(
             name,
-            [*TRAIN, "--dir", f"/data/{name}", "--epochs", "10000", "--checkpoint-steps", "10"],
+            [*SLOWLY, "--dir", f"/data/{name}", "--epochs", "10000", "--checkpoint-steps", "10"],
             worker={"replicas": 2},
-            env=[SELDOM, SLEEPING, SOON],
+            env=[SELDOM, SLEEPING, SOON, OWN_MODULES],
             runPolicy={"progressDeadlineSeconds": DEADLINES[name]},
             volumes=volumes,
             volumeMounts=mounts,
