@@ -169,6 +169,7 @@ def test_a_dry_run_prints_yaml_that_creates_the_job(hvj: Hvj, project: Path, clu
     assert "requirements.txt" in code_of(cluster, made)
     install = "python3 /job/code/.hvj/install_packages.py /job/code/requirements.txt /job/packages '' "
     assert install in made["spec"]["preparation"]["command"]
+    assert made["spec"]["network"]["service"], "worker 0 gives the packages to the others"
     assert made["spec"]["env"] == [{"name": "PYTHONPATH", "value": "/job/code/src:/job/packages"}]
     assert (made["spec"]["elastic"]["minReplicas"], made["spec"]["worker"]["replicas"]) == (2, 8)
     assert {"name": "claim-results", "mountPath": "/results"} in made["spec"]["volumeMounts"]

@@ -119,10 +119,11 @@ def test_requirements_are_installed_by_one_worker_for_both(namespace: Namespace,
     (directory / "requirements.txt").write_text("--no-index\n--find-links /job/code/wheels\nhvj-addon\n")
     (directory / "train.py").write_text(
         "import os, hvj_addon, numpy\n"
-        "print(hvj_addon.NAME, numpy.__file__, os.listdir('/tmp'), os.environ['OMPI_COMM_WORLD_RANK'], flush=True)\n"
+        "has_run_pip = os.path.exists('/job/code/pip.log')\n"
+        "print(hvj_addon.NAME, numpy.__file__, os.environ['OMPI_COMM_WORLD_RANK'], has_run_pip, flush=True)\n"
     )
     options = ("--image", namespace.image, "--gpus", "0", "--nodes", "2", "--requirements", "requirements.txt")
-    code, output = hvj("run", *options, "--name", "hello", "train.py")
+    code, output = hvj("run", *options, "--env", "PIP_LOG=/job/code/pip.log", "--name", "hello", "train.py")
     assert code == 0, output
-    for rank in (0, 1):
-        assert re.search(rf"addon /opt/venv/\S+ .* {rank}\n", output), output
+    for rank, has_run_pip in ((0, True), (1, False)):
+        assert re.search(rf"addon /opt/venv/\S+ {rank} {has_run_pip}\n", output), output

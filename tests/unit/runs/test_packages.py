@@ -147,6 +147,10 @@ def test_without_a_volume_the_other_workers_take_the_packages_of_worker_0(
     monkeypatch.setattr(install_packages, "SILENT_SECONDS", 0.5)
     install_packages.main(str(project / "requirements.txt"), str(project / "c"), "", TOKEN)
     assert pip_runs(project) == 2, "worker 0 is lost"
+    monkeypatch.setattr(install_packages, "SILENT_SECONDS", 3600)
+    monkeypatch.setenv("HOROVODJOB_NAME", "2nd")
+    install_packages.main(str(project / "requirements.txt"), str(project / "d"), "", TOKEN)
+    assert pip_runs(project) == 3, "no Service has this name"
 
 
 def test_the_key_of_a_user_is_private_and_the_same_in_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def main(requirements: str, target: str, store: str, token: str) -> None:
 
         if store:
             _through_volume(os.path.join(store, key), archive, token, build)
-        elif "HOROVODJOB_UID" in os.environ:
+        elif os.environ.get("HOROVODJOB_NAME", "")[:1].isalpha():  # else it has no Service, and worker 0 no name
             _through_worker_0(key, archive, token, build)
         else:
             build()

@@ -113,6 +113,8 @@ def _new(request: RunRequest, namespace: str) -> RunSubmission:
     if "requirements" in options:
         _add_volume(spec, PACKAGES, PACKAGES_DIRECTORY, emptyDir={})
         commands.append(_install_command(request, files, volume))
+        if not volume and job["metadata"]["name"][0].isalpha():  # as the name of a Service has to begin
+            spec["network"] = {"service": True}  # the other workers take the packages from worker 0, by its name
     spec["preparation"] = {"command": " &&\n".join(commands)}
     note = ""
     if "gpus" not in options:
