@@ -171,17 +171,17 @@ ALL = (
     stage("images", needs="trainer-environment small-images"),
     stage("apiserver", needs="environment kueue", shows_output=True),
     stage("cli", needs="environment control-plane", after="localcluster", niceness=5, shows_output=True),
-    stage("charts", needs="environment helm", after="apiserver", niceness=5, shows_output=True),
     stage("trainer", needs="trainer-environment", shows_output=True),
     # Mostly waits, so it slows the others little.
     stage("localcluster", needs="environment binaries", after="lint unit", shows_output=True),
-    # The last tests of hvj and of charts run beside end-to-end tests, which often wait for pods. Those of the trainer
-    # do not: a rank that waits for another one, which has no processor, occupies a processor meanwhile.
+    # The last tests of hvj run beside end-to-end tests, which often wait for pods. Those of the trainer do not: a rank
+    # that waits for another one, which has no processor, occupies a processor meanwhile.
     stage("cluster-up", needs="binaries images", after="apiserver lint unit localcluster trainer"),
     stage("e2e", needs="environment cluster-up", shows_output=True),
     stage("e2e-serial", needs="environment cluster-up", after="e2e", shows_output=True),
     # Beside them, because one test at a time leaves half of the processors to others.
-    stage("gitops", needs="environment engines", after="apiserver cli charts e2e", niceness=5, shows_output=True),
+    stage("gitops", needs="environment engines", after="apiserver cli e2e", niceness=5, shows_output=True),
+    stage("charts", needs="environment helm", after="apiserver e2e", niceness=5, shows_output=True),
 )
 GIVEN_CLUSTER = (
     stage("environment"),
