@@ -67,6 +67,10 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
         if self.reporter and self.reporter.is_due():
             self._report(logs)
 
+    def on_test_begin(self, logs: Any = None) -> None:
+        if self.reporter:
+            self.reporter.pause(self._examples())
+
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         if self.reporter:
             self._report(logs)

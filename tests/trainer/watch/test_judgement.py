@@ -109,6 +109,18 @@ def test_the_end_of_an_epoch_has_the_limit_of_a_validation(rank: Activity, clock
     assert limit(rank) == 200 * MINUTE
 
 
+@pytest.mark.parametrize("section", [Section.EPOCH_END, Section.CHECKPOINT])
+def test_a_section_that_always_takes_long_is_a_stall_only_once(rank: Activity, clock: Clock, section: Section) -> None:
+    for _ in range(3):
+        rank.enter(section)
+        clock.now += 40 * MINUTE
+        rank.enter(Section.STEP)
+        assert rank[Field.STALLED] == 40 * MINUTE
+    assert limit(rank) == 5 * MINUTE
+    rank.enter(section)
+    assert limit(rank) == 400 * MINUTE
+
+
 def test_a_section_can_need_what_the_start_has_needed(rank: Activity, clock: Clock) -> None:
     rank.enter(Section.START)
     clock.now += 40 * MINUTE  # full buffers of a shuffled dataset, which the next epoch fills again

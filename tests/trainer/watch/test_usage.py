@@ -2,6 +2,7 @@
 
 import random
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
@@ -97,7 +98,7 @@ def after(seconds: float, *own: tuple[float, float], step: float = 1.0) -> dict[
     """Ranks of a training whose steps last a second, with their own times of a step: input and computation."""
     steps = seconds / step
     return {
-        rank: Usage(at=seconds, steps=steps, input=steps * given, compute=steps * computed)
+        rank: Usage(trained=seconds, steps=steps, input=steps * given, compute=steps * computed)
         for rank, (given, computed) in enumerate(own)
     }
 
@@ -113,7 +114,7 @@ def test_a_rank_that_is_slower_by_a_third_for_a_minute_is_named_with_its_section
     slow: tuple[float, float], section: str, ratio: float
 ) -> None:
     ranks = SlowRanks()
-    found = [ranks.add(at, after(at, *EVEN, slow)) for at in (20, 40, 60, 80, 100)]
+    found = [ranks.add(after(at, *EVEN, slow)) for at in (20, 40, 60, 80, 100)]
     assert found[:3] == [None] * 3
     assert found[3] == found[4] is not None
     assert (found[4].rank, found[4].section) == (3, section)
@@ -126,18 +127,18 @@ def test_a_rank_that_is_slow_for_a_while_only_is_not_named() -> None:
     for at in range(20, 400, 20):
         extra = 10 if (at // 20) % 3 == 0 else 0
         usage = {rank: Usage(at, at, 0, each.compute + 10 + (extra if rank else 0)) for rank, each in usage.items()}
-        assert ranks.add(at, usage) is None
+        assert ranks.add(usage) is None
 
 
 def test_of_two_ranks_the_slower_one_is_named() -> None:
     ranks = SlowRanks()
-    found = [ranks.add(at, after(at, (0.0, 0.9), (0.0, 0.5))) for at in (20, 40, 60, 80)]
+    found = [ranks.add(after(at, (0.0, 0.9), (0.0, 0.5))) for at in (20, 40, 60, 80)]
     assert found[-1] == SlowRank(0, 1.8, "")
 
 
 def test_what_is_small_in_a_step_is_no_slow_rank() -> None:
     ranks = SlowRanks()
-    assert [ranks.add(at, after(at, (0.0, 0.01), (0.0, 0.03))) for at in (20, 40, 60, 80, 100)] == [None] * 5
+    assert [ranks.add(after(at, (0.0, 0.01), (0.0, 0.03))) for at in (20, 40, 60, 80, 100)] == [None] * 5
 
 
 def test_a_rank_without_an_answer_or_without_steps_is_not_compared() -> None:
@@ -147,7 +148,7 @@ def test_a_rank_without_an_answer_or_without_steps_is_not_compared() -> None:
         usage[2] = Usage(at, 5, 0, 5)
         if at == 60:
             del usage[1]
-        assert ranks.add(at, usage) is None
+        assert ranks.add(usage) is None
 
 
 @pytest.mark.parametrize("is_in_graph", [False, True])
@@ -161,7 +162,7 @@ def test_steps_as_long_as_a_comparison_are_compared_as_wholes(clock: Clock, is_i
         waiting[Field.WAITED_IN_GRAPH] = waited
 
     def compare() -> None:
-        found.append(ranks.add(clock.now, {0: Usage.of(waiting), 1: Usage.of(slow)}))
+        found.append(ranks.add({0: Usage.of(waiting), 1: Usage.of(slow)}))
 
     waiting.sample = sample
     waiting.enter(Section.START)
@@ -182,15 +183,51 @@ def test_steps_as_long_as_a_comparison_are_compared_as_wholes(clock: Clock, is_i
     assert [each and (each.rank, round(each.ratio, 2)) for each in found[-8:]] == [(1, 3.5)] * 8
 
 
+def test_a_validation_hides_no_slow_rank(clock: Clock) -> None:
+    """Rank 0 waits 0.6 s of each step for rank 1."""
+    pair, ranks = (Activity(), Activity()), SlowRanks()
+    named: list[int | None] = []
+    for each in pair:
+        each.enter(Section.START)
+        each.complete_step(1)
+    for step in range(2, 302):
+        if step == 152:
+            for each in pair:
+                each.enter(Section.VALIDATION)
+            clock.now += 600
+            for each in pair:
+                each.enter(Section.STEP)
+        clock.now += 0.4
+        with pair[0].exchange():
+            clock.now += 0.6
+        for each in pair:
+            each.complete_step(step)
+        if step % 20 == 0:
+            found = ranks.add({rank: Usage.of(each) for rank, each in enumerate(pair)})
+            named.append(found.rank if found else None)
+    assert named == [None] * 3 + [1] * 12
+
+
+def test_one_slow_step_after_a_validation_makes_no_slow_rank() -> None:
+    ranks = SlowRanks()
+    for at in (100, 120):
+        assert ranks.add(after(at, *EVEN)) is None
+    slow = {
+        rank: replace(usage, steps=121, input=usage.input + 12) for rank, usage in after(132, *EVEN).items() if rank
+    }
+    assert ranks.add(after(132, *EVEN) | {2: slow[2]}) is None
+
+
 def course(ranks: SlowRanks, *own_by_comparison: tuple[float, ...]) -> list[int | None]:
     """The slow rank after each of these comparisons, of ranks with these times of a step."""
     usage = {rank: Usage(0, 0, 0, 0) for rank in range(len(own_by_comparison[0]))}
     found = []
-    for number, own in enumerate(own_by_comparison):
+    for own in own_by_comparison:
         usage = {
-            rank: Usage(each.at + 20, each.steps + 20, 0, each.compute + 20 * own[rank]) for rank, each in usage.items()
+            rank: Usage(each.trained + 20, each.steps + 20, 0, each.compute + 20 * own[rank])
+            for rank, each in usage.items()
         }
-        slow = ranks.add(20 * number, usage)
+        slow = ranks.add(usage)
         found.append(slow.rank if slow else None)
     return found
 

@@ -293,6 +293,9 @@ def test_rank_0_announces_its_next_report_until_the_training_ends(rank: Activity
     rank[Field.STEPS_IN_ATTEMPT] = 2
     watch._post_all()
     assert posted[-1]["nextWithin"] == 300
+    watch.settings = replace(watch.settings, limit=1e6, slow=1e6)  # there is no stall, and no slow rank
+    watch._post_all()
+    assert (posted[-1]["nextWithin"], watch.interval_seconds) == (86400, 20), "what the operator accepts"
     posted.clear()
     watch.settings = replace(watch.settings, pid=os.getppid())  # the rank continues after its training
     watch._end()

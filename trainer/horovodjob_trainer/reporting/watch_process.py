@@ -46,6 +46,7 @@ COMPARISONS = 3  # within the time in which a rank must be slow
 FILE_SECONDS = 5.0
 # After so long without a report, the operator shows that none comes any more. Healthy ranks report every minute.
 SILENCE_SECONDS, LEAST_SILENCE_SECONDS = 300.0, 60.0
+MOST_SILENCE_SECONDS = 86400.0  # that the operator accepts
 DEPUTY_SECONDS = 60.0  # so much later than rank 0 its deputy looks
 RETRY_SECONDS = 5.0
 CONNECT_SECONDS = 5.0  # between ranks that exchange where they answer
@@ -96,7 +97,7 @@ class Watch:
         self.stall: dict[str, Any] | None = None
         self.said = ""
         """The last verdict that the log has, without places: on a busy node the first one can be wrong."""
-        self.compares_at = time.monotonic() + settings.slow / COMPARISONS
+        self.compares_at = time.monotonic() + self.interval_seconds
         self.comparison: threading.Thread | None = None
         self.has_ended = False
         self.kernel_calls, self.is_held, self.looks_at = stacks.KernelCalls(settings.pid), False, 0.0
@@ -235,9 +236,14 @@ class Watch:
             self.is_held = longest >= limit
         return self.is_held
 
+    @property
+    def interval_seconds(self) -> float:
+        """The time between two comparisons, and between two reports of a training that continues."""
+        return min(self.settings.slow, SLOW_SECONDS) / COMPARISONS
+
     def _compare_soon(self) -> None:
         """Start a comparison, whose end is reported. One that still runs does not delay the report."""
-        self.compares_at = time.monotonic() + self.settings.slow / COMPARISONS
+        self.compares_at = time.monotonic() + self.interval_seconds
         if self.comparison is not None and self.comparison.is_alive():
             self._post_all()
             return
@@ -260,7 +266,7 @@ class Watch:
             return
         answers = ask(self.peers, "usage", self.token)
         ranks = {self.settings.rank: self.usage()} | {rank: Usage(**answer) for rank, answer in answers.items()}
-        before, found = self.slow_ranks.slowest, self.slow_ranks.add(time.monotonic(), ranks)
+        before, found = self.slow_ranks.slowest, self.slow_ranks.add(ranks)
         if found and (before is None or before.rank != found.rank):
             section = f", most of it in its {found.section}" if found.section else ""
             say(
@@ -296,11 +302,12 @@ class Watch:
         known: dict[str, Any] = {"attempt": self.settings.attempt, "stall": self.stall}
         if self.is_deputy:
             return known | {"isDeputy": True}
-        limit, interval = self.settings.limit, self.settings.slow / COMPARISONS
+        limit = self.settings.limit
         if not self.numbers[Field.STEPS_IN_ATTEMPT] and self.stall is None:
             return known | {"usage": self._usage_report()}  # the first step can be far, and no report precedes it
-        silence = max(3 * interval, limit or 0, LEAST_SILENCE_SECONDS if limit else SILENCE_SECONDS)
-        return known | {"usage": self._usage_report(), "nextWithin": silence}
+        least = LEAST_SILENCE_SECONDS if limit else SILENCE_SECONDS
+        silence = max(3 * self.interval_seconds, limit or 0, least)
+        return known | {"usage": self._usage_report(), "nextWithin": min(silence, MOST_SILENCE_SECONDS)}
 
     def _usage_report(self) -> dict[str, Any]:
         numbers = self.numbers

@@ -61,6 +61,7 @@ class Session:
         self.values, self.state, self.job_batch, self.policy = values, values.state, job_batch, policy
         self.reporter, self.termination, self.coordination = reporter, termination, coordination
         self._is_due = self._stop_is_requested = False
+        self._has_rate = False
         self._steps_in_epoch = self.state.steps_in_last_epoch(job_batch)  # if its validation is missing
         self.writer: CheckpointWriter | None = None
         termination.last_message = None if output is None else self._termination_message
@@ -110,11 +111,18 @@ class Session:
             if self._is_due:
                 self.write()
 
+    def begin_last_step(self) -> None:
+        """Measure the rate before the last step of an epoch, whose validation can be in the same body of a loop."""
+        if self.reporter is not None and self.step_in_epoch:
+            self.reporter.pause(self.state.position)
+            self._has_rate = True
+
     def end_epoch(self, metrics: Mapping[str, Any]) -> None:
         """Write the checkpoint of the epoch before its validation, which can be longer than the grace period."""
         self.state.unvalidated = all_values(metrics)
         if self.reporter is not None:
-            self.reporter.pause(self.state.position)
+            (self.reporter.begin if self._has_rate else self.reporter.pause)(self.state.position)
+        self._has_rate = False
         self.values.average_accumulated_gradients()
         if self._stop_is_requested:
             self.terminate()

@@ -42,6 +42,9 @@ class Field(IntEnum):
 COMPLETED = Field.SECONDS + len(Section)  # from here on: all these numbers, as they were after the last completed step
 # Waits in a graph are recorded each second; those of a section that was at least as long, with the section.
 LONG_SECONDS = 1.0
+# A section whose usual time is not known, and that ended as a stall, can take this many times as long the next time:
+# a validation of an hour is no stall in each epoch.
+UNKNOWN_FACTOR = 2.0
 
 
 class Activity:
@@ -168,6 +171,8 @@ class Activity:
         longest = self._longest.get(section, 0.0)
         if seconds > longest:
             if self._is_stall(seconds):
+                if not longest:
+                    self._longest[section] = UNKNOWN_FACTOR * seconds / FACTOR
                 numbers[Field.STALLED] += seconds
                 numbers[Field.WAITED_IN_STALLS] += min(self._waited_seconds() - self._waited, seconds)
                 self._waited = self._waited_seconds()

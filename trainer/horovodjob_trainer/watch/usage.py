@@ -24,8 +24,8 @@ class Usage:
     What it has used for the next step is left out: a wait is recorded when it ends, and the step with it later.
     """
 
-    at: float
-    """When the step was completed, by the clock of the rank."""
+    trained: float
+    """In steps and waiting for batches: without validations, checkpoints and stalls."""
     steps: float
     input: float
     """Waiting for batches."""
@@ -38,7 +38,7 @@ class Usage:
         numbers = record[COMPLETED:]
         in_steps = numbers[Field.SECONDS + Section.STEP]
         return cls(
-            at=numbers[Field.SINCE],
+            trained=in_steps + numbers[Field.SECONDS + Section.INPUT],
             steps=numbers[Field.STEPS_IN_ATTEMPT],
             input=numbers[Field.SECONDS + Section.INPUT],
             compute=in_steps - _exchange_seconds(numbers, in_steps),
@@ -67,28 +67,26 @@ class SlowRanks:
     """Compares what the ranks need by themselves between two exchanges."""
 
     seconds: float = SLOW_SECONDS
-    """How long a rank must be slow."""
+    """For how long of its training a rank must be slow."""
     before: Mapping[int, Usage] = field(default_factory=dict)
-    since: dict[int, float] = field(default_factory=dict)
-    """Since when each slow rank has been slow."""
-    compared_at: float | None = None
+    slow: dict[int, float] = field(default_factory=dict)
+    """For how many seconds of the training each slow rank has been slow."""
     slowest: SlowRank | None = None
 
-    def add(self, now: float, ranks: Mapping[int, Usage]) -> SlowRank | None:
+    def add(self, ranks: Mapping[int, Usage]) -> SlowRank | None:
         """The slowest rank, if it has been slow in each comparison for a minute.
 
         Nothing is compared while no rank has completed a step since the last comparison: steps can be longer.
         """
-        if self.before and not any(
-            each.steps != ranks[rank].steps for rank, each in self.before.items() if rank in ranks
-        ):
+        known = self.before.keys() & ranks.keys()
+        if known and all(self.before[rank].steps == ranks[rank].steps for rank in known):
             return self.slowest
         named = self.slowest.rank if self.slowest else None
         found = _compared(self.before, ranks, named)
-        began = now if self.compared_at is None else self.compared_at
-        self.since = {each.rank: self.since.get(each.rank, began) for each in found}
-        self.before, self.compared_at = ranks, now
-        lasting = [each for each in found if now - self.since[each.rank] >= self.seconds]
+        trained = max((ranks[rank].trained - self.before[rank].trained for rank in known), default=0.0)
+        self.slow = {each.rank: self.slow.get(each.rank, 0.0) + trained for each in found}
+        self.before = ranks
+        lasting = [each for each in found if self.slow[each.rank] >= self.seconds]
         self.slowest = max(
             lasting, key=lambda each: each.ratio * (CLEARLY_SLOWER if each.rank == named else 1), default=None
         )
@@ -103,7 +101,7 @@ def _compared(before: Mapping[int, Usage], after: Mapping[int, Usage], named: in
         old, new = before[rank], after[rank]
         if (steps := new.steps - old.steps) > 0:
             own[rank] = (max(new.input - old.input, 0.0) / steps, max(new.compute - old.compute, 0.0) / steps)
-            longest = max(longest, (new.at - old.at) / steps)
+            longest = max(longest, (new.trained - old.trained) / steps)
     if len(own) < 2:
         return []
     usual = [median_low(values) for values in zip(*own.values(), strict=True)]

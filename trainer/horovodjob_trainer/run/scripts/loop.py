@@ -57,8 +57,10 @@ class Run:
                 while state.epoch == epoch:
                     with ACTIVITY.section(Section.INPUT):
                         batch = session.next_batch()
-                    if self.ends_epoch and ACTIVITY.current is Section.STEP:  # the body of the loop can validate
-                        ACTIVITY.enter(Section.EPOCH_END)
+                    if self.ends_epoch:  # the body of the loop can validate
+                        session.begin_last_step()
+                        if ACTIVITY.current is Section.STEP:
+                            ACTIVITY.enter(Section.EPOCH_END)
                     begin_step()
                     yield batch
                     session.end_step(lambda: self._metrics)
