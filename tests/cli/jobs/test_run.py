@@ -175,6 +175,18 @@ def test_a_dry_run_prints_yaml_that_creates_the_job(hvj: Hvj, project: Path, clu
     assert {"name": "claim-results", "mountPath": "/results"} in made["spec"]["volumeMounts"]
 
 
+def test_a_job_that_installs_packages_has_a_service_where_a_service_can_have_its_name(
+    hvj: Hvj, project: Path, cluster: ClusterState
+) -> None:
+    (project / "requirements.txt").write_text("six")
+    run = ("run", "--detach", "--quiet")
+    assert hvj(*run, "--name", "2nd", "--requirements", "requirements.txt", "train.py").code == 0
+    assert hvj(*run, "--from", "2nd", "--name", "second").code == 0
+    assert hvj(*run, "--from", "second", "--name", "3rd").code == 0
+    specs = {name: cluster.api.get(f"{cluster.jobs}/{name}")["spec"] for name in ("2nd", "second", "3rd")}
+    assert [spec["network"]["service"] for spec in specs.values()] == [False, True, False]
+
+
 def test_a_member_of_a_namespace_sweeps_a_script_whose_code_is_deleted_with_the_experiment(
     hvj: Hvj, project: Path, cluster: ClusterState, member: None
 ) -> None:

@@ -77,6 +77,7 @@ def submission(request: RunRequest, namespace: str) -> RunSubmission:
             metadata[field] = {**metadata.get(field, {}), **values}
     manifests.with_variables(made, request.variables)
     _join_packages(spec)
+    _name_worker_0(made.job)
     manifests.with_queue(made, options.get("queue"), None)
     return made
 
@@ -113,8 +114,6 @@ def _new(request: RunRequest, namespace: str) -> RunSubmission:
     if "requirements" in options:
         _add_volume(spec, PACKAGES, PACKAGES_DIRECTORY, emptyDir={})
         commands.append(_install_command(request, files, volume))
-        if not volume and job["metadata"]["name"][0].isalpha():  # as the name of a Service has to begin
-            spec["network"] = {"service": True}  # the other workers take the packages from worker 0, by its name
     spec["preparation"] = {"command": " &&\n".join(commands)}
     note = ""
     if "gpus" not in options:
@@ -141,6 +140,13 @@ def _install_command(request: RunRequest, files: list[CodeFile], volume: str) ->
     store, key = f"{volume}/{packages.STORE}" if volume else "", packages.token(request.directory / listed)
     arguments = (f"{CODE_DIRECTORY}/{listed}", PACKAGES_DIRECTORY, store, key)
     return f"python3 {CODE_DIRECTORY}/{packages.SCRIPT} {shell_text(shlex.join(arguments))}"
+
+
+def _name_worker_0(job: Object) -> None:
+    """Give worker 0 a name if the others take packages from it, and the job the name of a Service: not with a digit."""
+    spec = job["spec"]
+    if f" {PACKAGES_DIRECTORY} '' " in spec.get("preparation", {}).get("command", ""):
+        spec["network"] = {**spec.get("network", {}), "service": job["metadata"]["name"][0].isalpha()}
 
 
 def _join_packages(spec: Object) -> None:
