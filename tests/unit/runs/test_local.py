@@ -15,11 +15,13 @@ from horovodjob.client.runs.options import RunOptions
 from horovodjob.client.runs.request import RunRequest
 
 SCRIPT = """
-import os, pathlib, sys
-rank = os.environ["OMPI_COMM_WORLD_RANK"]
+import os, pathlib, sys, time
+rank, size = os.environ["OMPI_COMM_WORLD_RANK"], int(os.environ["OMPI_COMM_WORLD_SIZE"])
 files = sorted(path.name for path in pathlib.Path().iterdir())
-text = f"{os.environ['OMPI_COMM_WORLD_SIZE']} {sys.argv[1:]} {os.environ['SEED']} {files}"
-pathlib.Path(os.environ["AZ_BATCHAI_OUTPUT_output"], rank).write_text(text)
+output = pathlib.Path(os.environ["AZ_BATCHAI_OUTPUT_output"])
+(output / rank).write_text(f"{size} {sys.argv[1:]} {os.environ['SEED']} {files}")
+while sum(path.stat().st_size > 0 for path in output.iterdir()) < size:  # mpirun ends the others with the first one
+    time.sleep(0.05)
 sys.exit(7)
 """
 
