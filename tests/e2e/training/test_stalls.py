@@ -214,10 +214,8 @@ def stopped_daemons(namespace: Namespace, times: Callable[[int], Any]) -> Iterat
             namespace.exec(pod, "pkill", signal, "-x", name)
 
     send("-STOP")
-    try:
-        yield lambda: send("-CONT")
-    finally:
-        send("-CONT")
+    yield lambda: send("-CONT")
+    send("-CONT")
 
 
 @pytest.fixture

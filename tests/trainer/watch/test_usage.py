@@ -212,10 +212,9 @@ def test_one_slow_step_after_a_validation_makes_no_slow_rank() -> None:
     ranks = SlowRanks()
     for at in (100, 120):
         assert ranks.add(after(at, *EVEN)) is None
-    slow = {
-        rank: replace(usage, steps=121, input=usage.input + 12) for rank, usage in after(132, *EVEN).items() if rank
-    }
-    assert ranks.add(after(132, *EVEN) | {2: slow[2]}) is None
+    usage = after(132, *EVEN)
+    usage[2] = replace(usage[2], steps=121, input=usage[2].input + 12)
+    assert ranks.add(usage) is None
 
 
 def course(ranks: SlowRanks, *own_by_comparison: tuple[float, ...]) -> list[int | None]:

@@ -44,7 +44,7 @@ WAKE_SECONDS = 3.0
 REPORT_SECONDS = 30.0
 COMPARISONS = 3  # within the time in which a rank must be slow
 FILE_SECONDS = 5.0
-# After so long without a report, the operator shows that none comes any more. Healthy ranks report every minute.
+# After so long without a report, the operator shows that none comes any more. Healthy ranks report every 20 s.
 SILENCE_SECONDS, LEAST_SILENCE_SECONDS = 300.0, 60.0
 MOST_SILENCE_SECONDS = 86400.0  # that the operator accepts
 DEPUTY_SECONDS = 60.0  # so much later than rank 0 its deputy looks
@@ -305,8 +305,7 @@ class Watch:
         limit = self.settings.limit
         if not self.numbers[Field.STEPS_IN_ATTEMPT] and self.stall is None:
             return known | {"usage": self._usage_report()}  # the first step can be far, and no report precedes it
-        least = LEAST_SILENCE_SECONDS if limit else SILENCE_SECONDS
-        silence = max(3 * self.interval_seconds, limit or 0, least)
+        silence = max(limit, LEAST_SILENCE_SECONDS) if limit else SILENCE_SECONDS
         return known | {"usage": self._usage_report(), "nextWithin": min(silence, MOST_SILENCE_SECONDS)}
 
     def _usage_report(self) -> dict[str, Any]:

@@ -112,7 +112,7 @@ class Session:
                 self.write()
 
     def begin_last_step(self) -> None:
-        """Measure the rate before the last step of an epoch, whose validation can be in the same body of a loop."""
+        """Measure the rate before the last step of an epoch: the same body of a loop can validate."""
         if self.reporter is not None and self.step_in_epoch:
             self.reporter.pause(self.state.position)
             self._has_rate = True

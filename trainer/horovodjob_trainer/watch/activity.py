@@ -40,9 +40,9 @@ class Field(IntEnum):
 
 
 COMPLETED = Field.SECONDS + len(Section)  # from here on: all these numbers, as they were after the last completed step
-# Waits in a graph are recorded each second; those of a section that was at least as long, with the section.
-LONG_SECONDS = 1.0
-# A section whose usual time is not known, and that ended as a stall, can take this many times as long the next time:
+# Waits in a graph are recorded so often; those of a section that was at least as long, with the section.
+SAMPLE_SECONDS = 1.0
+# A section without a known time that ended as a stall can take this many times as long the next time:
 # a validation of an hour is no stall in each epoch.
 UNKNOWN_FACTOR = 2.0
 
@@ -164,7 +164,7 @@ class Activity:
     def _record_duration(self) -> float:
         now, section, numbers = time.monotonic(), self._section, self._numbers
         seconds = now - numbers[Field.SINCE]
-        if seconds >= LONG_SECONDS:
+        if seconds >= SAMPLE_SECONDS:
             self.sample()
         if section is Section.INPUT or section is Section.STEP:
             self._step_seconds += seconds

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from horovodjob_trainer.errors import UsageError
 from horovodjob_trainer.launch import Launch, hostname
 from horovodjob_trainer.watch import peers
-from horovodjob_trainer.watch.activity import ACTIVITY, Field
+from horovodjob_trainer.watch.activity import ACTIVITY, SAMPLE_SECONDS, Field
 from horovodjob_trainer.watch.marker import create_marker, marked_place, waited_seconds
 from horovodjob_trainer.watch.sections import Section
 from horovodjob_trainer.watch.stacks import register_stacks
@@ -31,7 +31,6 @@ DEADLINE_VARIABLE = "HOROVODJOB_PROGRESS_DEADLINE"
 LIMIT_VARIABLE = "HVD_STALL_SECONDS"
 SLOW_VARIABLE = "HVD_SLOW_RANK_SECONDS"
 POD_VARIABLE = "HOROVODJOB_POD"
-SAMPLE_SECONDS = 1.0
 PR_SET_PTRACER = 0x59616D61
 
 

@@ -72,6 +72,10 @@ class SlowValidation(keras.callbacks.Callback):  # type: ignore[misc]
         time.sleep(self.seconds + 1)
 
 
+def network() -> Any:
+    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+
+
 def dataset() -> Any:
     return tf.data.Dataset.from_tensor_slices((inputs, outputs)).batch(4)
 
@@ -79,7 +83,7 @@ def dataset() -> Any:
 def fit(name: str, optimizer: Any, callbacks: Any = (), data: Any = None, kill: int = -1, **arguments: Any) -> Any:
     options, killing = arguments.pop("options", {}), Killing(kill, arguments.pop("kill_epoch", -1))
     keras.utils.set_random_seed(3)
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model = network()
     model.compile(optimizer, "mse", run_eagerly=True)
     run = hvd.RunCallback(directory / name, every_steps=2, **options)
     try:
@@ -136,7 +140,7 @@ found["schedule to number"] = [float(model.optimizer.learning_rate), int(model.o
 
 def paired(first: Any, second: Any, kill: int = 20) -> list[float]:
     """The learning rates of two optimizers at the beginning of a start, which halves the first one."""
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model = network()
     optimizers, rates = [first, second], list[float]()
     run = hvd.Run(directory / "pair", model, optimizers, every_steps=1, resume="continue")
     for number, _ in enumerate(run.steps(dataset(), epochs=2)):
@@ -175,8 +179,7 @@ rows = iter(list(generate())[:28])  # the 7 batches of an epoch
 fit("exact", optimizers.SGD(0.1), data=generated(lambda: rows), steps_per_epoch=7, epochs=3)
 model = fit("exhausted", optimizers.SGD(0.1), data=generated(generate), steps_per_epoch=7, epochs=3)
 found["continued"] = int(model.optimizer.iterations)
-loop_model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-run = hvd.Run(directory / "loop", loop_model, optimizers.SGD(0.1))
+run = hvd.Run(directory / "loop", network(), optimizers.SGD(0.1))
 found["loop"] = sum(1 for _ in run.steps(generated(generate), epochs=3, steps_per_epoch=7))
 
 # Another order.
@@ -245,14 +248,10 @@ class Half(keras.callbacks.Callback):  # type: ignore[misc]
 fit("half", optimizers.SGD(0.1), [Half()])
 
 
-# The speed of an epoch whose validation takes a second longer than its steps.
+# The speed of an epoch, with a validation that takes a second longer than the steps.
 def reported_seconds(name: str, samples: int = 10) -> float:
     *_, record = map(json.loads, (directory / name / "progress.jsonl").read_text().splitlines())
     return float(samples / record["samplesPerSecond"])
-
-
-def network() -> Any:
-    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
 
 
 fit("speed", optimizers.SGD(0.1), [slow := SlowValidation()], validation_data=(inputs, outputs))
